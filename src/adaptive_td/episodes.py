@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -56,31 +56,68 @@ class Episodes:
                 f"observations, rewards and terminated must have one entry per episode; got "
                 f"{len(observations)}, {len(rewards)} and {len(terminated)}"
             )
-        keys = keys or {}
-        pieces: list[_Episode] = []
-        shape: tuple[int, ...] | None = None
-        for i in range(len(rewards)):
-            piece = _read_episode(
-                i,
-                observations[i],
-                rewards[i],
-                terminated[i],
-                None if durations is None else durations[i],
-                {name: np.asarray(column[i]) for name, column in keys.items()},
-            )
-            if shape is None:
-                shape = piece.states.shape[1:]
-            if piece.states.shape[1:] != shape:
-                raise DataError(
-                    f"observations: episode {i} has shape {piece.states.shape[1:]} per step, "
-                    f"episode 0 has {shape}"
+        states = [_numeric("observations", part, i) for i, part in enumerate(observations)]
+        paid = [_numeric("rewards", part, i) for i, part in enumerate(rewards)]
+        for i, (state, reward) in enumerate(zip(states, paid, strict=True)):
+            _check_episode(i, state, reward, states[0].shape[1:])
+        return Episodes.from_rows(
+            _joined(states),
+            _joined(paid),
+            np.array([len(part) for part in paid], np.int64),
+            np.array([_end_flag(i, flag, len(paid[i])) for i, flag in enumerate(terminated)], bool),
+            has_final=np.array([len(s) > len(r) for s, r in zip(states, paid, strict=True)], bool),
+            durations=None if durations is None else _joined(durations),
+            keys={name: _joined(column) for name, column in (keys or {}).items()},
+            nonfinite=nonfinite,
+        )
+
+    @staticmethod
+    def from_rows(
+        states: np.ndarray,
+        rewards: np.ndarray,
+        lengths: np.ndarray,
+        ended: np.ndarray,
+        *,
+        has_final: Bool[np.ndarray, " episodes"] | None = None,
+        durations: np.ndarray | None = None,
+        keys: Mapping[str, np.ndarray] | None = None,
+        nonfinite: NonFinite = "refuse",
+    ) -> Episodes:
+        """Episodes from rows laid end to end: `lengths[i]` rewards and, with the final one, one more state.
+
+        Where `has_final[i]` is False the final state is not among the rows: nobody recorded it. A terminated
+        episode does not need it, and its last state stands in. A truncated one gives up its last reward,
+        because a return cannot be continued from an unknown state. An episode left without a transition is
+        left out, and so is one that holds NaN or infinity if `nonfinite` is "drop-episode".
+        """
+        states, rewards = _numeric("observations", states), _numeric("rewards", rewards).astype(np.float32)
+        durations = None if durations is None else _numeric("durations", durations).astype(np.float32)
+        ended, keys = as_flags("terminated", ended), dict(keys or {})
+        has_final = np.ones(lengths.shape, bool) if has_final is None else has_final
+        _check_rows(states, rewards, lengths, ended, has_final)
+        _check_columns(len(rewards), durations, keys)
+        lengths = lengths.astype(np.int64)
+        if not has_final.all():
+            cut = ~ended & ~has_final & (lengths > 0)
+            kept = np.ones(len(rewards), bool)
+            kept[np.cumsum(lengths)[cut] - 1] = False
+            counts, lengths = lengths + has_final, lengths - cut
+            first = np.cumsum(counts) - counts
+            states = states[
+                np.minimum(ranges(first, lengths + 1), np.repeat(first + counts - 1, lengths + 1))
+            ]
+            rewards, durations = rewards[kept], None if durations is None else durations[kept]
+            keys = {name: column[kept] for name, column in keys.items()}
+            if cut.any():
+                warnings.warn(
+                    f"{cut.sum()} truncated episodes have no final state (first: episode {np.argmax(cut)}): "
+                    "their last reward is left out, since there is no state to bootstrap from",
+                    stacklevel=2,
                 )
-            bad = piece.first_nonfinite()
-            if bad is not None and nonfinite == "refuse":
-                raise DataError(f"{bad[0]}: non-finite value in episode {i}, step {bad[1]}")
-            if len(piece.rewards) and bad is None:
-                pieces.append(piece)
-        return _concatenate(pieces)
+        episodes = Episodes(
+            states=states, rewards=rewards, lengths=lengths, ended=ended, durations=durations, keys=keys
+        )
+        return _without_unusable(episodes, nonfinite)
 
     def __post_init__(self) -> None:
         """Refuse fields that do not fit each other (shapes only; nothing is computed)."""
@@ -90,9 +127,7 @@ class Episodes:
                 f"fields do not fit each other: {len(self.states)} states, {steps} rewards, "
                 f"{count} lengths that sum to {self.lengths.sum()}, {len(self.ended)} end flags"
             )
-        for name, column in {"durations": self.durations, **self.keys}.items():
-            if column is not None and len(column) != steps:
-                raise DataError(f"{name}: {len(column)} rows where there are {steps} transitions")
+        _check_columns(steps, self.durations, self.keys)
 
     def __len__(self) -> int:
         """The number of episodes."""
@@ -181,8 +216,8 @@ class Episodes:
         if len(chosen) and not (0 <= chosen.min() and chosen.max() < len(self)):
             raise DataError(f"episodes to select must lie in [0, {len(self)})")
         lengths = self.lengths[chosen]
-        transitions = _ranges(self.offsets[chosen], lengths)
-        rows = _ranges(self.offsets[chosen] + chosen, lengths + 1)
+        transitions = ranges(self.offsets[chosen], lengths)
+        rows = ranges(self.offsets[chosen] + chosen, lengths + 1)
         return Episodes(
             states=self.states[rows],
             rewards=self.rewards[transitions],
@@ -205,95 +240,125 @@ class Episodes:
         return self.select(np.random.default_rng(seed).integers(len(self), size=len(self)))
 
 
-def _ranges(starts: Int[np.ndarray, " n"], counts: Int[np.ndarray, " n"]) -> Int[np.ndarray, " total"]:
+def ranges(starts: Int[np.ndarray, " n"], counts: Int[np.ndarray, " n"]) -> Int[np.ndarray, " total"]:
     """The integers start, ..., start + count - 1 of every pair, laid end to end."""
     before = np.concatenate([[0], np.cumsum(counts)[:-1]]) if len(counts) else counts
     return np.arange(counts.sum()) + np.repeat(starts - before, counts)
 
 
-@dataclass(frozen=True)
-class _Episode:
-    states: np.ndarray
-    rewards: np.ndarray
-    ended: bool
-    durations: np.ndarray | None
-    keys: dict[str, np.ndarray]
-
-    def first_nonfinite(self) -> tuple[str, int] | None:
-        """The field and step of the first NaN or infinity."""
-        for name, array in (
-            ("observations", self.states),
-            ("rewards", self.rewards),
-            ("durations", self.durations),
-        ):
-            if array is not None and array.dtype.kind == "f":
-                finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-                if not finite.all():
-                    return name, int(np.argmin(finite))
-        return None
-
-
-def _numeric(name: str, i: int, value: Any) -> np.ndarray:
-    """An array of numbers; float64 becomes float32, anything that is not a number is refused."""
+def _numeric(name: str, value: Any, episode: int | None = None) -> np.ndarray:
+    """An array of numbers; any float becomes float32, anything that is not a number is refused."""
+    where = "" if episode is None else f"episode {episode} "
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{name}: episode {i} is ragged: {error}") from None
+        raise DataError(f"{name}: {where}is ragged: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise DataError(f"{name}: episode {i} has dtype {array.dtype}, which is not numeric")
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+        raise DataError(f"{name}: {where}has dtype {array.dtype}, which is not numeric")
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
 
 
-def _read_episode(
-    i: int, observations: Any, rewards: Any, terminated: Any, durations: Any, keys: dict[str, np.ndarray]
-) -> _Episode:
-    states = _numeric("observations", i, observations)
-    reward = _numeric("rewards", i, rewards).astype(np.float32)
-    passed = None if durations is None else _numeric("durations", i, durations).astype(np.float32)
-    flags = np.atleast_1d(np.asarray(terminated))
-    if reward.ndim != 1 or states.ndim < 1:
-        raise DataError(f"rewards: episode {i} must be a flat list of numbers, got shape {reward.shape}")
-    if flags.dtype.kind not in "biu" or len(flags) not in (1, len(reward)) or flags[:-1].any():
+def _joined(parts: Sequence[Any]) -> np.ndarray:
+    return np.concatenate([np.asarray(part) for part in parts]) if len(parts) else np.zeros(0)
+
+
+def as_flags(name: str, value: Any) -> Bool[np.ndarray, "..."]:
+    """True and False, also as 1 and 0; anything else is refused."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{name}: expected True or False, got dtype {array.dtype}")
+    strange = (array != 0) & (array != 1)
+    if strange.any():
+        raise DataError(f"{name}: {array[strange][0]} in row {np.argmax(strange)} is neither True nor False")
+    return array.astype(bool)
+
+
+def _end_flag(i: int, value: Any, steps: int) -> bool:
+    """How an episode ended, from one flag, or from one per step of which only the last may be True."""
+    flags = np.atleast_1d(as_flags(f"terminated: episode {i}", value))
+    if len(flags) not in (1, steps) or flags[:-1].any():
         raise DataError(f"terminated: episode {i} needs one True or False, for its end")
-    ended = bool(flags[-1])
-    steps = len(reward)
-    if len(states) not in (steps, steps + 1):
+    return bool(flags[-1])
+
+
+def _check_episode(i: int, states: np.ndarray, rewards: np.ndarray, shape: tuple[int, ...]) -> None:
+    if rewards.ndim != 1 or states.ndim < 1:
+        raise DataError(f"rewards: episode {i} must be a flat list of numbers, got shape {rewards.shape}")
+    if states.shape[1:] != shape:
         raise DataError(
-            f"observations: episode {i} has {len(states)} states for {steps} rewards; "
-            f"expected {steps + 1} (or {steps}, without the final one)"
+            f"observations: episode {i} has shape {states.shape[1:]} per step, episode 0 has {shape}"
         )
-    if len(states) == steps and steps:
-        if ended:
-            states = np.concatenate([states, states[-1:]])
-        else:
-            warnings.warn(
-                f"episode {i} is truncated and its final state is missing: its last reward is left out, "
-                "since there is no state to bootstrap from",
-                stacklevel=3,
-            )
-            steps -= 1
-            reward = reward[:steps]
-            passed = None if passed is None else passed[:steps]
-            keys = {name: column[:steps] for name, column in keys.items()}
-    elif ended and steps:
-        states = np.concatenate([states[:-1], states[-2:-1]]) if _is_nonfinite(states[-1]) else states
-    return _Episode(states, reward, ended, passed, keys)
+    if len(states) not in (len(rewards), len(rewards) + 1):
+        raise DataError(
+            f"observations: episode {i} has {len(states)} states for {len(rewards)} rewards; "
+            f"expected {len(rewards) + 1} (or {len(rewards)}, without the final one)"
+        )
 
 
-def _is_nonfinite(state: np.ndarray) -> bool:
-    return state.dtype.kind == "f" and not np.isfinite(state).all()
+def _check_columns(steps: int, durations: np.ndarray | None, keys: Mapping[str, np.ndarray]) -> None:
+    for name, column in {"durations": durations, **keys}.items():
+        if column is not None and column.shape != (steps,):
+            raise DataError(f"{name}: shape {column.shape} where there are {steps} transitions")
+    if durations is not None and (durations < 0).any():
+        raise DataError(f"durations: negative at transition {np.argmax(durations < 0)}")
 
 
-def _concatenate(pieces: Iterable[_Episode]) -> Episodes:
-    parts = list(pieces)
-    if not parts:
+def _check_rows(
+    states: np.ndarray, rewards: np.ndarray, lengths: np.ndarray, ended: np.ndarray, has_final: np.ndarray
+) -> None:
+    """Refuse lengths that do not divide the rows, and name the first that does not fit."""
+    if rewards.ndim != 1 or states.ndim < 1 or not len(rewards):
+        raise DataError(f"rewards: expected at least one, one per transition, got shape {rewards.shape}")
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        raise DataError(f"lengths: expected a list of whole numbers, got {lengths.dtype} {lengths.shape}")
+    misfit = (lengths < 0) | (np.cumsum(lengths) > len(rewards))
+    misfit[-1:] |= lengths.sum() != len(rewards)
+    if misfit.any():
+        i = int(np.argmax(misfit))
+        raise DataError(f"lengths: {lengths[i]} of episode {i} does not fit the {len(rewards)} rewards")
+    if not ended.shape == has_final.shape == lengths.shape:
+        raise DataError(f"terminated: {len(ended)} flags for {len(lengths)} episodes")
+    if len(states) != (lengths + has_final).sum():
+        raise DataError(
+            f"observations: {len(states)} states for {len(rewards)} rewards in {len(lengths)} episodes; "
+            f"expected {(lengths + has_final).sum()}"
+        )
+
+
+def _without_unusable(episodes: Episodes, nonfinite: NonFinite) -> Episodes:
+    """Leave out episodes without a transition; refuse or leave out those with NaN or infinity.
+
+    The final state of a terminated episode does not count: nothing is ever read from it, and logs fill it
+    with whatever they like; the state before it stands in for a broken one.
+    """
+    states, last = episodes.states, np.cumsum(episodes.lengths + 1) - 1
+    spoilt = last[episodes.ended & (episodes.lengths > 0) & ~_finite(states[last])]
+    if len(spoilt):
+        states = states.copy()
+        states[spoilt] = states[spoilt - 1]
+        episodes = replace(episodes, states=states)
+    usable, bad = episodes.lengths > 0, []
+    transitions = episodes.offsets[:-1]
+    for name, array, first in (
+        ("observations", states, transitions + np.arange(len(episodes))),
+        ("rewards", episodes.rewards, transitions),
+        ("durations", episodes.durations, transitions),
+    ):
+        rows = np.flatnonzero(~_finite(array)) if array is not None else np.zeros(0, np.int64)
+        which = np.searchsorted(first, rows, side="right") - 1
+        usable[which] = False
+        bad += [(int(i), name, int(row - first[i])) for i, row in zip(which[:1], rows[:1], strict=True)]
+    if bad and nonfinite == "refuse":
+        i, name, step = min(bad)
+        raise DataError(f"{name}: non-finite value in episode {i}, step {step}")
+    if not usable.any():
         raise DataError("no episode with at least one usable transition")
-    timed = parts[0].durations is not None
-    return Episodes(
-        states=np.concatenate([p.states for p in parts]),
-        rewards=np.concatenate([p.rewards for p in parts]),
-        lengths=np.array([len(p.rewards) for p in parts], np.int64),
-        ended=np.array([p.ended for p in parts]),
-        durations=np.concatenate([p.durations for p in parts if p.durations is not None]) if timed else None,
-        keys={name: np.concatenate([p.keys[name] for p in parts]) for name in parts[0].keys},
-    )
+    return episodes if usable.all() else episodes.select(np.flatnonzero(usable))
+
+
+def _finite(array: np.ndarray) -> Bool[np.ndarray, " rows"]:
+    """Whether a row is free of NaN and infinity."""
+    if array.dtype.kind != "f":
+        return np.ones(len(array), bool)
+    return np.asarray(np.isfinite(array).all(axis=tuple(range(1, array.ndim))))

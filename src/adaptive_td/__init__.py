@@ -1,0 +1,43 @@
+"""Value functions from logged episodes, with an interval for every state."""
+
+from . import intervals, targets
+from .episodes import Episodes
+from .errors import AdaptiveTDError, DataError, Diverged, UsageError
+from .fitting import Fit, fit, fit_many
+from .intervals import Interval
+from .methods import TD, AdaptiveTD, MonteCarlo, MonteCarloEnsemble, NStepTD, TDLambda
+from .models import MLP, Grid, Linear, NatureCNN, Table
+from .training import Training
+from .uncertainty import Ensemble
+from .value import Diagnostics, ValueFunction
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "MLP",
+    "TD",
+    "AdaptiveTD",
+    "AdaptiveTDError",
+    "DataError",
+    "Diagnostics",
+    "Diverged",
+    "Ensemble",
+    "Episodes",
+    "Fit",
+    "Grid",
+    "Interval",
+    "Linear",
+    "MonteCarlo",
+    "MonteCarloEnsemble",
+    "NStepTD",
+    "NatureCNN",
+    "TDLambda",
+    "Table",
+    "Training",
+    "UsageError",
+    "ValueFunction",
+    "fit",
+    "fit_many",
+    "intervals",
+    "targets",
+]

@@ -1,0 +1,213 @@
+"""Episodes in NumPy's .npz archives, ours and the flat ones that people already hold.
+
+Our layout, as `write` makes it, lays episodes end to end:
+
+    states      (steps + episodes, *shape)   every state once, the final one of each episode included
+    rewards     (steps,)
+    lengths     (episodes,)                  transitions of each episode
+    ended       (episodes,)                  True: terminated; False: truncated
+    durations   (steps,)                     optional; the time each transition takes
+    key:<name>  (steps,)                     optional; the columns by which the log names its rows
+
+The flat layout has one row per transition: `observations`, `rewards`, `terminated` (or `terminals`) and
+`truncated` (or `timeouts`), and perhaps `next_observations`. An episode stops where either flag is set.
+
+A file is judged before anything is allocated, and nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import math
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal
+
+import numpy as np
+
+from ..episodes import Episodes, as_flags
+from ..errors import DataError, UsageError
+from .log import ENDS_NOT_STATED, Ends, Log, cut_at_flags, refuse_bomb
+from .names import find_name
+
+REQUIRED = ("states", "rewards", "lengths", "ended")
+KEY = "key:"
+END_FIELDS: tuple[Literal["terminated", "truncated", "done"], ...] = ("terminated", "truncated", "done")
+UNPICKLING = (
+    "can only be read by unpickling, which runs whatever code the file holds; store plain numbers instead, "
+    "with numpy.savez or as Parquet"
+)
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+
+
+def read(path: Path, *, ends: Ends | None = None, max_bytes: int = 2**30) -> Log:
+    """The rows of an .npz archive of either layout."""
+    size = path.stat().st_size
+    with _naming(path.name, size):
+        archive = zipfile.ZipFile(path)
+    with archive:
+        fields = _judge(archive, size, max_bytes)
+        return _read_ours(fields, ends) if "states" in fields else _read_flat(fields, ends)
+
+
+def write(stream: IO[bytes], episodes: Episodes) -> None:
+    """Write our layout."""
+    fields = {"states": episodes.states, "rewards": episodes.rewards, "lengths": episodes.lengths}
+    fields["ended"] = episodes.ended
+    if episodes.durations is not None:
+        fields["durations"] = episodes.durations
+    for name, column in episodes.keys.items():
+        _refuse_unsafe_name(KEY + name)
+        fields[KEY + name] = column
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in fields.items():
+            if array.dtype.hasobject:
+                raise DataError(f"{name}: holds Python objects, which cannot be written without pickling")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _read_ours(fields: dict[str, _Field], ends: Ends | None) -> Log:
+    if ends is not None:
+        raise UsageError("ends: this file states how each episode ended")
+    for name in REQUIRED:
+        if name not in fields:
+            raise DataError(f"{name}: missing; found {', '.join(sorted(fields))}")
+    unknown = [name for name in fields if name not in (*REQUIRED, "durations") and not name.startswith(KEY)]
+    if unknown:
+        raise DataError(
+            f"{unknown[0]}: unknown field beside `states`; known: {', '.join(REQUIRED)}, durations"
+        )
+    return Log(
+        states=fields["states"].array(),
+        rewards=fields["rewards"].array(),
+        lengths=fields["lengths"].array(),
+        ended=fields["ended"].array(),
+        durations=fields["durations"].array() if "durations" in fields else None,
+        keys={
+            name.removeprefix(KEY): field.array() for name, field in fields.items() if name.startswith(KEY)
+        },
+    )
+
+
+def _read_flat(fields: dict[str, _Field], ends: Ends | None) -> Log:
+    observation, reward = find_name("observation", fields), find_name("reward", fields)
+    if observation is None or reward is None:
+        raise DataError(
+            f"observations or rewards: missing; found {', '.join(sorted(fields)) or 'nothing'}; an .npz holds "
+            f"either {', '.join(REQUIRED)}, or observations, rewards, terminated, truncated"
+        )
+    states, rewards = fields[observation].array(), fields[reward].array()
+    if rewards.ndim != 1 or states.shape[:1] != rewards.shape or not len(rewards):
+        raise DataError(f"{reward}: shape {rewards.shape} where {observation} has {states.shape}")
+    terminated, truncated, notes = _flat_ends(fields, ends, len(rewards))
+    lengths, ended = cut_at_flags(terminated, truncated)
+    has_final = np.zeros(len(lengths), bool)
+    log = Log(states=states, rewards=rewards, lengths=lengths, ended=ended, has_final=has_final, notes=notes)
+    successor = find_name("next_observation", fields)
+    return log if successor is None else log.with_successors(fields[successor].array())
+
+
+def _flat_ends(
+    fields: dict[str, _Field], ends: Ends | None, steps: int
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Per row, whether the process stopped after it and whether only the log did; and what is doubtful."""
+    flags = {}
+    for kind in END_FIELDS:
+        name = find_name(kind, fields)
+        if name is not None:
+            flags[kind] = as_flags(name, fields[name].array())
+            if flags[kind].shape != (steps,):
+                raise DataError(f"{name}: shape {flags[kind].shape} where there are {steps} rewards")
+    if ends is not None and set(flags) != {"done"}:
+        raise UsageError("ends: only settles what a single `done` field leaves open")
+    done = flags.get("done", np.zeros(steps, bool))
+    if set(flags) == {"terminated"}:
+        return flags["terminated"], done, ("no field marks truncation: a cut episode runs into the next",)
+    if "terminated" in flags:
+        return flags["terminated"], flags.get("truncated", done & ~flags["terminated"]), ()
+    if "truncated" in flags:
+        return done & ~flags["truncated"], flags["truncated"], ()
+    if ends is None:
+        raise DataError(f"{find_name('done', fields) or 'terminated'}: {ENDS_NOT_STATED}")
+    return (done & (ends == "terminated"), done & (ends == "truncated"), ())
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One array of an archive, judged but not yet read."""
+
+    name: str
+    archive: zipfile.ZipFile
+    member: zipfile.ZipInfo
+    dtype: np.dtype
+
+    def array(self) -> np.ndarray:
+        """Read it; the archive's checksum covers every byte."""
+        if self.dtype.hasobject:
+            raise DataError(f"{self.name}: an array of Python objects, which {UNPICKLING}")
+        with _naming(self.name, self.member.file_size), self.archive.open(self.member) as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _judge(archive: zipfile.ZipFile, size: int, max_bytes: int) -> dict[str, _Field]:
+    """The fields of an archive, none of which is larger than it says or more than it seems."""
+    members = archive.infolist()
+    refuse_bomb("archive", packed=size, unpacked=sum(m.file_size for m in members), max_bytes=max_bytes)
+    fields: dict[str, _Field] = {}
+    for member in members:
+        _refuse_unsafe_name(member.filename)
+        name = member.filename.removesuffix(".npy")
+        if name in fields:
+            raise DataError(f"{name}: appears twice in the archive")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DataError(f"{name}: compressed in a way that NumPy does not use")
+        with _naming(name, member.file_size), archive.open(member) as stream:
+            dtype, declared = _header(stream)
+            held = member.file_size - stream.tell()
+        if declared != held and not dtype.hasobject:
+            raise DataError(f"{name}: declares {declared} bytes of data and holds {held}")
+        fields[name] = _Field(name, archive, member, dtype)
+    return fields
+
+
+def _header(stream: IO[bytes]) -> tuple[np.dtype, int]:
+    """The element type of a .npy stream and the bytes of data that it declares."""
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"array format version {version} is not for plain numbers")
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = header(stream)
+    return dtype, math.prod(shape) * dtype.itemsize
+
+
+def _refuse_unsafe_name(name: str) -> None:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or not name.isprintable():
+        raise DataError(f"{name!r}: a member's name must not lead out of the archive")
+
+
+@contextmanager
+def _naming(field: str, size: int) -> Iterator[None]:
+    """Give the many errors of a broken archive one form, with the field and its size."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # NumPy's advice on arrays written by Python 2
+            yield
+    except _BROKEN as error:
+        raise DataError(f"{field}: cannot be read from its {size} bytes: {error}") from None

@@ -1,0 +1,148 @@
+"""The regression contract: every method becomes rows (s, s', r, c, lower, upper), and one update fits them.
+
+T = r + c V(s'), kept where lower < T < upper and replaced by the fallback elsewhere; V(s) moves towards it.
+Monte Carlo has c = 0; an n-step return carries its partial sum in r and the state n ahead as s'; λ-returns
+are refreshed into r with c = 0; plain TD has infinite bounds; Adaptive TD has those of its interval.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
+
+from .episodes import Episodes
+from .errors import UsageError
+from .intervals import Interval
+from .targets import monte_carlo_returns
+
+
+class Scaling(eqx.Module):
+    """Affine map of states to [-1, 1] per feature, and the constant by which rewards are divided."""
+
+    center: Float[Array, "*obs"]
+    half: Float[Array, "*obs"]
+    reward: Float[Array, ""]
+
+    def __call__(self, states: Shaped[Array, "*batch_and_obs"]) -> Float[Array, "*batch_and_obs"]:
+        """Scaled states."""
+        return (states.astype(jnp.float32) - self.center) / self.half
+
+
+class Data(eqx.Module):
+    """One log on the device, in the units of training, shared by all networks that learn from it.
+
+    Arrays are padded to a size that many logs share, so that one compiled program serves them; padding is
+    never drawn, and is inert in every recursion (γ = 0, last).
+    """
+
+    states: Shaped[Array, "rows *obs"]
+    index: Int[Array, " padded"]
+    rewards: Float[Array, " padded"]
+    discounts: Float[Array, " padded"]
+    last: Bool[Array, " padded"]
+    scaling: Scaling
+
+    def returns(self) -> Float[Array, " padded"]:
+        """Monte Carlo returns, scaled."""
+        return _returns(self.rewards, self.discounts, self.last)
+
+
+_returns = jax.jit(monte_carlo_returns)
+
+
+class Rows(NamedTuple):
+    """What one network is fitted to; columns are indexed by transition, `draws` lists those that count."""
+
+    next_index: Int[Array, " padded"]
+    rewards: Float[Array, " padded"]
+    discounts: Float[Array, " padded"]
+    bounds: Interval
+    fallback: Float[Array, " padded"]
+    draws: Int[Array, " slots"]
+    count: Int[Array, ""]
+
+
+def padded_size(count: int) -> int:
+    """The next power of two, or above a million the next multiple of a quarter million."""
+    return 1 << max(count - 1, 1).bit_length() if count <= 1 << 20 else -(-count >> 18) << 18
+
+
+def _pad(array: Shaped[np.ndarray, "n *rest"], size: int, fill: Any = 0) -> Array:
+    out = np.full((size, *array.shape[1:]), fill, array.dtype)
+    out[: len(array)] = array
+    return jax.device_put(out)
+
+
+def prepare(
+    episodes: Episodes,
+    discount: float | Float[np.ndarray, " steps"],
+    *,
+    normalize: bool,
+    scales_inputs: bool,
+) -> Data:
+    """Put a log on the device, with its scaling: rewards by the root mean square of its returns."""
+    if np.min(discount) < 0 or np.max(discount) > 1:
+        raise UsageError(f"discount must lie in [0, 1], got {discount}")
+    size = padded_size(episodes.steps)
+    discounts = _pad(episodes.discounts(discount), size)
+    last = _pad(episodes.last, size, True)
+    rewards = _pad(episodes.rewards, size)
+    scale = 1.0
+    if normalize:
+        returns = np.asarray(_returns(rewards, discounts, last))[: episodes.steps]
+        scale = float(np.sqrt(np.mean(np.square(returns, dtype=np.float64)))) or 1.0
+    return Data(
+        states=_pad(episodes.states, padded_size(len(episodes.states))),
+        index=_pad(episodes.index, size),
+        rewards=rewards / scale if normalize else rewards,
+        discounts=discounts,
+        last=last,
+        scaling=_scaling(episodes, scale, normalize and scales_inputs),
+    )
+
+
+def _scaling(episodes: Episodes, reward: float, inputs: bool) -> Scaling:
+    shape = episodes.observation_shape
+    center, half = np.zeros(shape, np.float32), np.ones(shape, np.float32)
+    if inputs and episodes.states.dtype == np.uint8:
+        half = np.full(shape, 255, np.float32)
+    elif inputs:
+        low, high = episodes.states.min(axis=0), episodes.states.max(axis=0)
+        center, half = (low / 2 + high / 2).astype(np.float32), (high / 2 - low / 2).astype(np.float32)
+        half[half == 0] = 1
+    return Scaling(jnp.asarray(center), jnp.asarray(half), jnp.asarray(reward, jnp.float32))
+
+
+def make_draws(transitions: Int[np.ndarray, " slots"]) -> tuple[Array, Array]:
+    """A padded list of the transitions a network may draw, and how many they are."""
+    padded = _pad(transitions.astype(np.int32), padded_size(len(transitions)))
+    return padded, jnp.asarray(len(transitions), jnp.int32)
+
+
+def unbounded(data: Data) -> Interval:
+    """No bound on any target."""
+    infinite = jnp.full(data.rewards.shape, jnp.inf)
+    return Interval(-infinite, infinite)
+
+
+_MIX = (0x7FEB352D, 0x846CA68B)
+
+
+def _mix(x: UInt32[Array, "*lanes"]) -> UInt32[Array, "*lanes"]:
+    """Scramble 32 bits: shifts, exclusive ors and two odd multipliers, a bijection."""
+    x = (x ^ (x >> 16)) * jnp.uint32(_MIX[0])
+    x = (x ^ (x >> 15)) * jnp.uint32(_MIX[1])
+    return x ^ (x >> 16)
+
+
+def counter_bits(
+    seed: UInt32[Array, "2"], step: Int[Array, ""], lanes: UInt32[Array, " batch"]
+) -> UInt32[Array, " batch"]:
+    """Random bits as a function of (seed, step, lane) alone, so that any engine draws the same batches."""
+    stream = _mix(seed[0] ^ _mix(seed[1] + _mix(step.astype(jnp.uint32))))
+    return _mix(lanes ^ stream) + _mix(lanes * jnp.uint32(0x9E3779B9) + seed[1])

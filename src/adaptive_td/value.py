@@ -1,0 +1,277 @@
+"""The value function that a fit returns: callable, with intervals, diagnostics, and a file form."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+from jaxtyping import Array, Float, Int8, Shaped
+
+from .errors import DataError, UsageError
+from .intervals import Interval
+from .methods import METHODS, Method
+from .models import Model, as_model, describe, from_description
+from .rows import Scaling, padded_size
+from .training import History
+from .uncertainty import Ensemble, Mean
+
+FORMAT = 1
+_UNCERTAINTIES = {"Ensemble": Ensemble}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Diagnostics:
+    """How a fit went.
+
+    `overruled` holds for each transition of the log whether TD was overruled there in the end: 1 where its
+    target was above the interval, -1 below, 0 inside. `history` holds means over each hundredth of training.
+    """
+
+    history: History | None = None
+    overruled: Int8[np.ndarray, " steps"] | None = None
+
+    @property
+    def share_overruled(self) -> float | None:
+        """The share of the log's transitions whose target was outside the interval in the end."""
+        return None if self.overruled is None else float(np.mean(self.overruled != 0))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ValueFunction:
+    """V, and an interval around it where the method has one."""
+
+    function: Any
+    estimate: Any | None
+    scaling: Scaling
+    method: Method
+    model: Model
+    discount: float
+    observation_shape: tuple[int, ...]
+    level: float = 0.95
+    diagnostics: Diagnostics = Diagnostics()
+
+    def __call__(self, states: Any) -> Float[np.ndarray, " *batch"]:
+        """V at one state or at many: any leading axes, then the shape of a state."""
+        return self._at(_value, self.function, states)
+
+    def interval(self, states: Any, level: float | None = None) -> Interval:
+        """The interval of the uncertainty estimate at one state or many; `level` defaults to the method's."""
+        if self.estimate is None:
+            raise UsageError(
+                f"{type(self.method).__name__} has no interval; AdaptiveTD and MonteCarloEnsemble have"
+            )
+        bounds = eqx.Partial(_interval, level=self.level if level is None else level)
+        lower, upper = self._at(bounds, self.estimate, states)
+        return Interval(lower, upper)
+
+    def __repr__(self) -> str:
+        """The method, the model and the shape of a state."""
+        return f"ValueFunction({self.method!r}, {self.model!r}, states {self.observation_shape})"
+
+    def _at(self, apply: Any, module: Any, states: Any) -> Any:
+        """Apply a function to states in padded blocks, so that few sizes are ever compiled."""
+        array = np.asarray(states)
+        dims = len(self.observation_shape)
+        lead = array.shape[: array.ndim - dims]
+        if array.shape[array.ndim - dims :] != self.observation_shape or array.dtype.kind not in "fiub":
+            raise DataError(
+                f"states: expected numbers of shape (..., {', '.join(map(str, self.observation_shape))}), "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+        flat = array.reshape(-1, *self.observation_shape)
+        pieces = []
+        for k in range(0, max(len(flat), 1), _BLOCK):
+            block = flat[k : k + _BLOCK]
+            padded = np.zeros((padded_size(len(block)), *self.observation_shape), block.dtype)
+            padded[: len(block)] = block
+            out = _apply(apply, module, self.scaling, jnp.asarray(padded))
+            pieces.append(jax.tree.map(np.asarray, out))
+        return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(flat)].reshape(lead), *pieces)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a new folder with `weights.safetensors` and `value.json`; an existing path is refused."""
+        model = describe(self.model)
+        header = {
+            "format": FORMAT,
+            "method": _method_description(self.method),
+            "model": model,
+            "discount": self.discount,
+            "level": self.level,
+            "observation_shape": list(self.observation_shape),
+            "members": None if self.estimate is None else len(getattr(self.estimate, "networks", [])),
+        }
+        folder = Path(path)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            raise UsageError(f"{folder} exists; a saved value function is never overwritten") from None
+        safetensors.numpy.save_file(self._tensors(), folder / "weights.safetensors")
+        (folder / "value.json").write_text(json.dumps(header, indent=2) + "\n")
+
+    def _tensors(self) -> dict[str, np.ndarray]:
+        tensors = _leaves(self._pytree())
+        if self.diagnostics.overruled is not None:
+            tensors["diagnostics.overruled"] = self.diagnostics.overruled
+        if self.diagnostics.history is not None:
+            tensors["diagnostics.history"] = np.stack(self.diagnostics.history).astype(np.float32)
+        return tensors
+
+    def _pytree(self) -> dict[str, Any]:
+        """The arrays that make up the function; an ensemble's mean is its members and nothing more."""
+        own = None if isinstance(self.function, Mean) else self.function
+        return {"function": own, "estimate": self.estimate, "scaling": self.scaling}
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], *, model: Any = None) -> ValueFunction:
+        """Read what `save` wrote. A model of the user's own code is not in the file: pass it again."""
+        folder = Path(path)
+        header = _read_header(folder)
+        described = as_model(model) if model is not None else None
+        if described is None:
+            if header["model"] is None:
+                raise UsageError(f"{folder} holds a model of your own code: pass it again as `model`")
+            described = from_description(header["model"])
+        shape = tuple(header["observation_shape"])
+        method = _method_from(header["method"])
+        network = described.build(shape, key=jax.random.key(0))
+        estimate = None
+        if header["members"] is not None:
+            estimate = method.uncertainty.empty(network)  # type: ignore[attr-defined]
+            if header["members"] == 0:
+                estimate = type(estimate)([])
+        ensemble_mean = header["method"]["name"] == "mc-ensemble"
+        zeros = jnp.zeros(shape)
+        skeleton = {
+            "function": None if ensemble_mean else network,
+            "estimate": estimate,
+            "scaling": Scaling(zeros, zeros, jnp.zeros(())),
+        }
+        tensors = _read_tensors(folder / "weights.safetensors")
+        history, overruled = (
+            tensors.pop("diagnostics.history", None),
+            tensors.pop("diagnostics.overruled", None),
+        )
+        filled = _fill(skeleton, tensors, folder)
+        return ValueFunction(
+            function=Mean(filled["estimate"]) if ensemble_mean else filled["function"],
+            estimate=filled["estimate"],
+            scaling=filled["scaling"],
+            method=method,
+            model=described,
+            discount=header["discount"],
+            level=header["level"],
+            observation_shape=shape,
+            diagnostics=Diagnostics(
+                history=None if history is None else History(*history), overruled=overruled
+            ),
+        )
+
+
+_BLOCK = 1 << 16
+
+
+@eqx.filter_jit
+def _apply(apply: Any, module: Any, scaling: Scaling, states: Shaped[Array, "batch *obs"]) -> Any:
+    """`apply` at each state, in the units of the log."""
+    out = jax.vmap(lambda s: apply(module, s))(scaling(states))
+    return jax.tree.map(lambda x: x * scaling.reward, out)
+
+
+def _value(function: Any, state: Array) -> Array:
+    return function(state)  # type: ignore[no-any-return]
+
+
+def _interval(estimate: Any, state: Array, *, level: float) -> tuple[Array, Array]:
+    lower, upper = estimate.interval(state, level)
+    return lower, upper
+
+
+def _leaves(tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a pytree by the path to each."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(x) for path, x in paths}
+
+
+def _fill(skeleton: Any, tensors: dict[str, np.ndarray], folder: Path) -> Any:
+    """The skeleton with its arrays replaced, after names, shapes, types and finiteness have been checked."""
+    expected = _leaves(skeleton)
+    if expected.keys() != tensors.keys():
+        odd = sorted(expected.keys() ^ tensors.keys())[0]
+        raise DataError(f"{folder}: weights do not fit the model: {odd!r} is only in one of the two")
+    for name, array in tensors.items():
+        if array.shape != expected[name].shape or array.dtype != expected[name].dtype:
+            raise DataError(
+                f"{folder}: {name} is {array.dtype}{list(array.shape)}, "
+                f"expected {expected[name].dtype}{list(expected[name].shape)}"
+            )
+        if not np.isfinite(array).all():
+            raise DataError(f"{folder}: {name} holds a non-finite value")
+    arrays, rest = eqx.partition(skeleton, eqx.is_array)
+    paths, treedef = jax.tree_util.tree_flatten_with_path(arrays)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
+    filled = jax.tree_util.tree_unflatten(treedef, [jnp.asarray(tensors[name]) for name in names])
+    return eqx.combine(filled, rest)
+
+
+def _read_tensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return safetensors.numpy.load_file(path)
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing") from None
+    except safetensors.SafetensorError as error:
+        size = path.stat().st_size
+        raise DataError(f"{path} ({size} bytes) is not a whole safetensors file: {error}") from None
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    if folder.is_file():
+        raise DataError(
+            f"{folder} is a file; a saved value function is a folder with value.json and weights.safetensors "
+            "(pickles are never read)"
+        )
+    path = folder / "value.json"
+    try:
+        header = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing: {folder} is not a saved value function") from None
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from None
+    needed = {"format", "method", "model", "discount", "level", "observation_shape", "members"}
+    missing = needed - header.keys() if isinstance(header, dict) else needed
+    if missing:
+        raise DataError(f"{path}: {sorted(missing)[0]!r} is missing")
+    if header["format"] != FORMAT:
+        raise DataError(f"{path}: format {header['format']} is not {FORMAT}; another version wrote it")
+    return header  # type: ignore[no-any-return]
+
+
+def _method_description(method: Method) -> dict[str, Any]:
+    """A method as JSON: its registered name and its settings."""
+    name = next((n for n, cls in METHODS.items() if type(method) is cls), type(method).__name__)
+    settings = {f.name: getattr(method, f.name) for f in fields(method)}  # type: ignore[arg-type]
+    for key, setting in settings.items():
+        if is_dataclass(setting):
+            inner = {f.name: getattr(setting, f.name) for f in fields(setting)}
+            settings[key] = {"name": type(setting).__name__, **inner}
+    return {"name": name, **settings}
+
+
+def _method_from(description: dict[str, Any]) -> Method:
+    settings = dict(description)
+    name = settings.pop("name")
+    if name not in METHODS:
+        raise DataError(f"method {name!r} is not one of {', '.join(METHODS)}")
+    for key, setting in settings.items():
+        if isinstance(setting, dict):
+            inner = dict(setting)
+            settings[key] = _UNCERTAINTIES[inner.pop("name")](**inner)
+    return METHODS[name](**settings)
