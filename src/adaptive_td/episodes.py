@@ -31,7 +31,7 @@ class Episodes:
     lengths: Int[np.ndarray, " episodes"]
     ended: Bool[np.ndarray, " episodes"]
     durations: Float[np.ndarray, " steps"] | None = None
-    """Time that passes in each transition; the discount of a step is `discount ** duration`. None: always 1."""
+    """Time that passes in each transition: its discount is `discount ** duration`. None: always 1."""
     keys: Mapping[str, Shaped[np.ndarray, " steps"]] = field(default_factory=dict)
     """The columns by which the log itself names its rows (episode id, step or time)."""
 
@@ -213,7 +213,7 @@ class Episodes:
     def select(self, episodes: Int[np.ndarray, " chosen"] | Sequence[int]) -> Episodes:
         """The chosen episodes, in the given order; one may be chosen more than once."""
         chosen = np.asarray(episodes, np.int64)
-        if len(chosen) and not (0 <= chosen.min() and chosen.max() < len(self)):
+        if len(chosen) and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise DataError(f"episodes to select must lie in [0, {len(self)})")
         lengths = self.lengths[chosen]
         transitions = ranges(self.offsets[chosen], lengths)

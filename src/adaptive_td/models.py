@@ -35,8 +35,8 @@ class Model(Protocol):
 class Dense(eqx.Module):
     """Affine layers with ReLU between them: x ← max(0, W x + b), the last one without the ReLU."""
 
-    weights: list[Float[Array, "inputs outputs"]]
-    biases: list[Float[Array, " outputs"]]
+    weights: list[Float[Array, "_ _"]]
+    biases: list[Float[Array, " _"]]
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, ""]:
         """The value of one state."""
