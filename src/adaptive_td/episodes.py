@@ -37,11 +37,11 @@ class Episodes:
 
     @staticmethod
     def from_lists(
-        observations: Sequence[Any],
-        rewards: Sequence[Any],
-        terminated: Sequence[Any],
+        observations: Sequence[Any] | np.ndarray,
+        rewards: Sequence[Any] | np.ndarray,
+        terminated: Sequence[Any] | np.ndarray,
         *,
-        durations: Sequence[Any] | None = None,
+        durations: Sequence[Any] | np.ndarray | None = None,
         keys: Mapping[str, Sequence[Any]] | None = None,
         nonfinite: NonFinite = "refuse",
     ) -> Episodes:
@@ -259,7 +259,7 @@ def _numeric(name: str, value: Any, episode: int | None = None) -> np.ndarray:
         return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
 
 
-def _joined(parts: Sequence[Any]) -> np.ndarray:
+def _joined(parts: Sequence[Any] | np.ndarray) -> np.ndarray:
     return np.concatenate([np.asarray(part) for part in parts]) if len(parts) else np.zeros(0)
 
 
