@@ -84,8 +84,10 @@ def main() -> None:
         app()
     except AdaptiveTDError as error:
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+    except SystemExit as ending:
+        if ending.code == 130:
+            _fail("interrupted; nothing was written", 130)
+        raise
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _fail(f"no room left on the disk for {error.filename or 'the output'}", 6)
@@ -212,20 +214,21 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """What is in a log, and every trap in it that can be seen. Exit code 3 if it cannot be used."""
-    from .check import check_log
+    from dataclasses import asdict
 
-    report = check_log(data, columns=_columns(column), ends=ends, time_unit=time_unit)
+    from .check import check as find
+
+    findings = find(data, columns=_columns(column), ends=ends, time_unit=time_unit)
 
     def show() -> None:
-        _table(data, ["", ""], [[k, str(v)] for k, v in report.summary.items()])
-        for finding in report.findings:
+        for finding in findings:
             where = f" ({finding.where})" if finding.where else ""
             print(f"{finding.level}: {finding.code}: {finding.message}{where}")
-        if not report.findings:
-            print("nothing suspicious")
+        if not quiet and all(finding.level == "info" for finding in findings):
+            narration.print("nothing suspicious")
 
-    _emit(report.as_json(), as_json, show)
-    if any(finding.level == "error" for finding in report.findings):
+    _emit([asdict(finding) for finding in findings], as_json, show)
+    if any(finding.level == "error" for finding in findings):
         raise typer.Exit(3)
 
 
@@ -245,7 +248,7 @@ def collect(
     """Log episodes of a policy in a Gymnasium environment."""
     from .adapters import save
     from .adapters.gym import collect as gather
-    from .adapters.gym import load_policy
+    from .adapters.policies import load_policy
 
     if out.exists():
         raise UsageError(f"{out} exists; a log is never overwritten")

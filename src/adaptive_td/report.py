@@ -106,6 +106,8 @@ def maps(
     if diverging:
         scale["cmid"] = 0
     figure.update_layout(coloraxis=scale, height=330 * rows, margin={"t": 40, "b": 30})
-    figure.update_yaxes(scaleanchor="x", constrain="domain")
-    figure.update_xaxes(constrain="domain")
+    for k in range(len(panels)):
+        axis = {"row": k // columns + 1, "col": k % columns + 1}
+        figure.update_yaxes(scaleanchor=f"x{k + 1 if k else ''}", constrain="domain", **axis)
+        figure.update_xaxes(constrain="domain", **axis)
     return figure
