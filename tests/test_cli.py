@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import adaptive_td as atd
+from adaptive_td.adapters.policies import load_policy
 
 ROOT = Path(__file__).parent.parent
 POLICY = f"{ROOT / 'examples' / 'cartpole.py'}:balance"
@@ -31,11 +32,7 @@ def run(*arguments: object, cwd: Path, code: int = 0) -> subprocess.CompletedPro
 
 def true_values(states: np.ndarray, *, rollouts: int, seed: int) -> np.ndarray:
     """Values of CartPole states under the example policy by fresh rollouts from each, γ = 0.99, no limit."""
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        from cartpole import balance
-    finally:
-        sys.path.pop(0)
+    balance = load_policy(POLICY)
     rng = np.random.default_rng(seed)
     env = gymnasium.make("CartPole-v1").unwrapped
     totals = np.zeros(len(states))

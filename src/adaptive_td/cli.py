@@ -234,7 +234,9 @@ def check(
 
 @app.command()
 def collect(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1.")],
+    env: Annotated[
+        str, typer.Argument(metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1.")
+    ],
     out: Annotated[Path, typer.Option(help="The log to write: .npz or .parquet.")],
     policy: Annotated[
         str, typer.Option(help="random, zero, or module:function or file.py:function (state -> action).")

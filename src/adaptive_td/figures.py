@@ -15,6 +15,7 @@ DIVERGING = "PuOr_r"
 SEQUENTIAL = "viridis"
 
 Plane = Float[np.ndarray, "rows columns"]
+Wall = tuple[float, float, float, float]
 
 
 def plane(
@@ -23,7 +24,7 @@ def plane(
     *,
     extent: tuple[float, float, float, float],
     title: str,
-    walls: Sequence[tuple[float, float, float, float]] = (),
+    walls: Sequence[Wall] = (),
     limit: float | None = None,
 ) -> Any:
     """One heat map of the plane with its walls; a `limit` makes the scale diverge around zero."""
@@ -42,7 +43,7 @@ def error_maps(
     overruled: Plane,
     *,
     extent: tuple[float, float, float, float],
-    walls: Sequence[tuple[float, float, float, float]],
+    walls: Sequence[Wall],
     unit: str,
 ) -> Figure:
     """True values, where TD was overruled, and the error of four methods on one scale."""

@@ -13,9 +13,7 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from .errors import UsageError
-
-DIVERGING = "PuOr_r"
-SEQUENTIAL = "Viridis"
+from .figures import DIVERGING, SEQUENTIAL, Wall
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; color: #222; }
@@ -83,7 +81,7 @@ def maps(
     *,
     x: Any,
     y: Any,
-    walls: Sequence[tuple[float, float, float, float]] = (),
+    walls: Sequence[Wall] = (),
     label: str,
     diverging: bool,
     columns: int = 2,
