@@ -155,9 +155,9 @@ def test_quadrature_equals_the_beta_function_where_there_is_no_bias() -> None:
 def test_closed_forms_reach_their_limits() -> None:
     chain = Chain(bias=0.5, mu=2.0)
     for fallback in ("midpoint", "endpoint"):
-        whole = theory.adaptive_td_msve(chain, 50, level=1 - 1e-13, fallback=fallback)  # type: ignore[arg-type]
+        whole = theory.adaptive_td_msve(chain, 50, level=1 - 1e-13, fallback=fallback)
         assert whole == pytest.approx(theory.td_msve(chain, 50), rel=1e-6)
-        everything = theory.adaptive_td_error(np.array([50]), 50, fallback=fallback)  # type: ignore[arg-type]
+        everything = theory.adaptive_td_error(np.array([50]), 50, fallback=fallback)
         assert everything == pytest.approx([1 / 50])
     several = theory.adaptive_td_error(np.array([7]), 50, bias=0.5, level=0.0)
     assert several == pytest.approx([1 / 7])

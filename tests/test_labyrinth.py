@@ -1,4 +1,4 @@
-"""Labyrinth: the rules of the walk, its maps, and its true values by three independent ways."""
+"""Labyrinth: the rules of the walk, its walls, and maps as files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from jaxtyping import Bool, Float
 
 from adaptive_td.errors import AdaptiveTDError, DataError, UsageError
-from adaptive_td.problems import PROBLEMS, Labyrinth, named, true_values, walk
-from adaptive_td.problems.fine_grid import solve
-from adaptive_td.problems.true_values import PACKAGED, packaged_path
+from adaptive_td.problems import Labyrinth, named, walk
 
 MAPS = [Labyrinth.map(number) for number in range(6)]
 every_map = pytest.mark.parametrize("labyrinth", MAPS, ids=lambda labyrinth: labyrinth.name)
@@ -94,9 +92,9 @@ def test_lengths_are_geometric_with_mean_2000_and_every_end_is_a_true_one() -> N
 
 def test_starts_are_uniform_over_the_map() -> None:
     labyrinth = Labyrinth(MAPS[3].walls, MAPS[3].discs, end_probability=1.0)
-    starts = labyrinth.episodes(20_000, seed=2).observations / np.array([400, 300])
+    starts = labyrinth.episodes(5000, seed=2).observations / np.array([400, 300])
     counts = np.histogram2d(starts[:, 0], starts[:, 1], bins=10, range=[[0, 1], [0, 1]])[0]
-    assert np.sum((counts - 200) ** 2 / 200) < 99 + 4 * np.sqrt(2 * 99)
+    assert np.sum((counts - 50) ** 2 / 50) < 99 + 4 * np.sqrt(2 * 99)
 
 
 def test_an_episode_that_goes_on_too_long_is_truncated_and_not_terminated() -> None:
@@ -112,11 +110,11 @@ def test_the_effective_discount_counts_the_chance_to_end() -> None:
 
 def test_every_map_and_any_number_of_episodes_share_one_compiled_walk() -> None:
     MAPS[0].episodes(2, seed=0)
-    compiled = walk.walk_block._cache_size()
+    compiled = walk.walk_block._cache_size()  # type: ignore[attr-defined]
     for labyrinth in MAPS:
         labyrinth.episodes(7, seed=0)
     MAPS[1].episodes(300, seed=0)
-    assert walk.walk_block._cache_size() == compiled
+    assert walk.walk_block._cache_size() == compiled  # type: ignore[attr-defined]
 
 
 # Walls
@@ -169,7 +167,7 @@ def inside_triangle(
     turns = []
     for (x1, y1), (x2, y2) in zip(corners, corners[1:] + corners[:1], strict=True):
         turns.append((x2 - x1) * (points[..., 1] - y1) - (y2 - y1) * (points[..., 0] - x1))
-    return np.all(np.array(turns) > 0, axis=0) | np.all(np.array(turns) < 0, axis=0)
+    return np.asarray(np.all(np.array(turns) > 0, axis=0) | np.all(np.array(turns) < 0, axis=0))
 
 
 corner = st.tuples(st.floats(0, 400, width=32), st.floats(0, 300, width=32))
@@ -293,89 +291,3 @@ def test_what_does_not_exist_is_refused_with_a_hint(tmp_path: Path) -> None:
         Labyrinth.map(6)
     with pytest.raises(UsageError, match="did you mean 'labyrinth-0'"):
         named("labyrinth0")
-
-
-# True values
-
-
-def test_every_packaged_file_of_true_values_is_up_to_date_and_precise_enough() -> None:
-    problems = [named(name) for name in PROBLEMS if name != "chain"]
-    paths = {packaged_path(problem) for problem in problems}  # type: ignore[arg-type]
-    assert paths == set(PACKAGED.iterdir())
-    for problem in problems:
-        truth = problem.true_values()
-        assert len(truth.values) == len(problem.grid())
-        assert truth.relative_error < 0.005
-
-
-@every_map
-def test_true_values_add_up_to_the_reward_of_the_whole_map(labyrinth: Labyrinth) -> None:
-    # A step from s to s' is as likely as one back, so the uniform distribution is stationary, and the mean of
-    # v = r + γ' E[v(s')] over the map is that of r / (1 - γ').
-    area = sum(np.pi * radius**2 for _, _, radius in labyrinth.discs)
-    expected = 30 * area / (400 * 300) / (1 - labyrinth.effective_discount)
-    assert labyrinth.true_values().values.mean() == pytest.approx(expected, rel=0.005)
-
-
-def test_what_can_never_reach_a_disc_is_worth_exactly_nothing() -> None:
-    x, y = MAPS[2].grid().T
-    truth = MAPS[2].true_values()
-    assert np.all(truth.values[y > 150] == 0)
-    assert np.all(truth.standard_errors[y > 150] == 0)
-    assert np.all(truth.values[(y < 150) & (abs(x - 200) < 100)] > 0)
-    x, y = MAPS[3].grid().T
-    locked = (abs(x - 200) < 50) & (abs(y - 150) < 50)
-    assert np.all(MAPS[3].true_values().values[locked] == 0)
-    assert np.all(MAPS[3].true_values().values[~locked] > 0)
-
-
-@pytest.mark.parametrize(
-    ("number", "turn"), [(0, "x"), (0, "y"), (2, "x"), (3, "y"), (4, "xy"), (5, "x")], ids=str
-)
-def test_symmetric_maps_have_symmetric_values(number: int, turn: str) -> None:
-    labyrinth = MAPS[number]
-    truth = labyrinth.true_values()
-    axes = [{"x": 1, "y": 0}[axis] for axis in turn]
-    values, errors = (a.reshape(labyrinth.grid_shape) for a in (truth.values, truth.standard_errors))
-    gap = values - np.flip(values, axes)
-    error = np.hypot(errors, np.flip(errors, axes))
-    z = gap[error > 0] / error[error > 0]
-    assert np.abs(z).max() < 5
-    assert 0.9 < np.sqrt(np.mean(z**2)) < 1.1
-
-
-@every_map
-def test_rollouts_and_the_fine_grid_agree_away_from_walls(labyrinth: Labyrinth) -> None:
-    truth = labyrinth.true_values()
-    away = labyrinth.wall_distance(labyrinth.grid()) > 15
-    gap = np.abs(truth.values - solve(labyrinth, cells=(1, 3), angles=120))[away]
-    assert np.all(gap < 0.005 * truth.values.max() + 4 * truth.standard_errors[away])
-
-
-def test_true_values_of_a_new_map_are_estimated_once_and_then_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(true_values, "PILOT", 64)
-    labyrinth = Labyrinth(((200, 0, 200, 300),), ((100, 150, 60),), discount=0.5)
-    estimated = labyrinth.true_values()
-    assert np.all(estimated.values[labyrinth.grid()[:, 0] > 200] == 0)
-    assert estimated.values.max() == pytest.approx(30 / (1 - labyrinth.effective_discount), rel=1e-3)
-    monkeypatch.setattr(true_values, "estimate", None)
-    again = Labyrinth(labyrinth.walls, labyrinth.discs, "another name", discount=0.5).true_values()
-    assert np.array_equal(again.values, estimated.values)
-    assert np.array_equal(again.rollouts, estimated.rollouts)
-    assert (again.seed, again.digest) == (estimated.seed, labyrinth.digest())
-
-
-def test_a_changed_map_has_another_digest() -> None:
-    changed = Labyrinth(((200.0, 0.0, 200.0, 221.0),), MAPS[1].discs)
-    assert changed.digest() != MAPS[1].digest()
-    assert Labyrinth(((200.0, 0.0, 200.0, 220.0),), MAPS[1].discs).digest() == MAPS[1].digest()
-
-
-def test_a_damaged_file_of_true_values_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "broken.npz"
-    path.write_bytes(packaged_path(MAPS[0]).read_bytes()[:500])
-    with pytest.raises(DataError, match="not a file of true values"):
-        true_values.TrueValues.load(path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ..errors import unknown_name
+from adaptive_td.errors import unknown_name
+
 from .chain import Chain
 from .labyrinth import Labyrinth
 from .mountain_car import MountainCar

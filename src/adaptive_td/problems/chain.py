@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
 from scipy import stats
 
-from ..episodes import Episodes
-from ..errors import DataError, UsageError
-from ..intervals import Interval
-from ..targets import adaptive_targets
+from adaptive_td.episodes import Episodes
+from adaptive_td.errors import DataError, UsageError
+from adaptive_td.intervals import Interval
+from adaptive_td.targets import adaptive_targets
+
 from .true_values import TrueValues
 
 Check = Literal["mean", "sample"]
@@ -53,7 +54,7 @@ class _Visits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """s_0 leads to one of s_1 ... s_k at random, s_1 ... s_p to b_1, the others to b_2, both to q, then the end.
+    """s_0 leads to one of s_1 ... s_k at random, s_1 ... s_p to b_1, the others to b_2, both to q.
 
     Only the last step is rewarded, by a Normal(μ, σ²) draw, and γ = 1, so every state is worth μ. Every
     episode passes q but only one in k passes a given s_i: TD, which reads V(s_i) off V(q), has 1/k of the
@@ -143,11 +144,11 @@ class Chain:
     def monte_carlo(self, log: Log) -> Estimates:
         """Every state has the mean of the returns that followed it."""
         means = self._every_visit(log).means
-        biased = means[:, self.k : -1] + [self.bias, 0.0]
+        biased = means[:, self.k : -1] + np.array([self.bias, 0.0])
         return Estimates(log.rewards.mean(axis=1), means[:, : self.k], biased, means[:, -1])
 
     def td(self, log: Log) -> Estimates:
-        """The fixed point of TD(0): V(q) = x̄, V(b) = V(q) (plus the bias at b_1), V(s_i) = V(b), V(s_0) = mean."""
+        """The fixed point of TD(0): V(q) = x̄, V(b) = V(q) (and bias), V(s_i) = V(b), V(s_0) their mean."""
         return self._sweep(log, level=1.0, fallback="midpoint", check="mean")
 
     def adaptive_td(
@@ -158,10 +159,10 @@ class Chain:
         fallback: Literal["midpoint", "endpoint"] = "midpoint",
         check: Check = "mean",
     ) -> Estimates:
-        """TD whose targets are replaced where they leave Student's interval for the mean return of their state.
+        """TD with targets replaced where they leave Student's interval for the mean return of their state.
 
-        States are visited once, backwards: q, b, s, s_0. V(s) is the mean over its visits of y, the target T or
-        its replacement. `sample` tests the target of each visit, `mean` tests their mean.
+        States are visited once, backwards: q, b, s, s_0. V(s) is the mean over its visits of y, the target T
+        or its replacement. `sample` tests the target of each visit, `mean` tests their mean.
         """
         return self._sweep(log, level=level, fallback=fallback, check=check)
 
@@ -171,7 +172,7 @@ class Chain:
         return np.asarray(squared.mean(axis=1))
 
     def intervals(self, log: Log, *, level: float = 0.95) -> Interval:
-        """Student's interval for the mean return of s_1 ... s_k, b_1, b_2 and q (and s_0, which has q's returns)."""
+        """Student's interval for the mean return of s_1 ... s_k, b_1, b_2 and q (or s_0: the same)."""
         return self._every_visit(log).interval(level)
 
     def _every_visit(self, log: Log) -> _Visits:
@@ -197,12 +198,12 @@ class Chain:
             """The estimate of a state that every episode visits, from the target of each episode."""
             at = slice(k + 2, k + 3)
             if check == "sample":
-                return adapt(targets, at).mean(axis=1, keepdims=True)
+                return np.asarray(adapt(targets, at).mean(axis=1, keepdims=True))
             return adapt(targets.mean(axis=1, keepdims=True), at)
 
         q = mean_of(log.rewards)
         b = adapt(np.repeat(q, 2, axis=1), slice(k, k + 2))
-        b = np.where(visits.counts[:, k : k + 2] > 0, b, 0.0) + [self.bias, 0.0]
+        b = np.where(visits.counts[:, k : k + 2] > 0, b, 0.0) + np.array([self.bias, 0.0])
         s = adapt(b[:, (np.arange(k) >= self.p).astype(np.int64)], slice(0, k))
         s = np.where(visits.counts[:, :k] > 0, s, 0.0)
         s0 = mean_of(np.take_along_axis(s, log.branches, axis=1))

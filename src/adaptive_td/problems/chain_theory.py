@@ -45,7 +45,8 @@ def adaptive_td_msve(
 ) -> float:
     """The mean of `adaptive_td_error` over the number of visits and over both kinds of state, plus P0 e0.
 
-    Exact, with the check by mean, but for the rare case that b itself leaves its interval.
+    Exact, with the check by mean, but for the rare case that the target of b itself leaves its interval. For
+    k = 10 and p = 5 simulation lies 4% higher (midpoint, no bias) at n = 20, and within 1% from n = 100 on.
     """
     visits = np.arange(1, episodes + 1)
     weights = stats.binom.pmf(visits, episodes, 1 / chain.k)

@@ -15,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Float64
 
-from ..episodes import Episodes
-from ..errors import DataError, UsageError, unknown_name
+from adaptive_td.episodes import Episodes
+from adaptive_td.errors import DataError, UsageError, unknown_name
+
+from .cells import cell_centres
 from .true_values import TrueValues, find_or_estimate
 from .walk import Arena, discounted_returns, walk
 
@@ -109,6 +111,9 @@ class Labyrinth:
             raise DataError(f"discount: must lie in [0, 1], got {self.discount}")
         if self.longest < 1:
             raise DataError(f"longest: must be at least 1, got {self.longest}")
+        self._check_walls_and_discs()
+
+    def _check_walls_and_discs(self) -> None:
         if not self.discs:
             raise DataError("discs: a map needs at least one; without it every value is 0")
         for i, (x1, y1, x2, y2) in enumerate(self.walls):
@@ -167,8 +172,7 @@ class Labyrinth:
         """
         rows, columns = self.grid_shape
         cell = np.array([self.width / columns, self.height / rows])
-        y, x = np.mgrid[:rows, :columns]
-        centres = (np.stack([x.ravel(), y.ravel()], axis=1) + 0.5) * cell
+        centres = cell_centres(self.low, self.high, self.grid_shape)
         states = centres.astype(np.float32)
         for aside in ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1)):
             stuck = self.wall_distance(states) < cell.min() / 1000
@@ -178,7 +182,7 @@ class Labyrinth:
     def true_values(self) -> TrueValues:
         """The values of the states of `grid()`: those of the six maps come with the package.
 
-        Those of another map are estimated from rollouts, which takes a minute or so, and then kept.
+        Those of another map are estimated from rollouts, which takes a minute or two, and then kept.
         """
         return find_or_estimate(self)
 
@@ -189,8 +193,9 @@ class Labyrinth:
         drawn, the discount takes its place, and the variance that the ends would add is gone. The sum stops
         once the weight falls below 1e-4; what is left out is at most that share of the largest value.
         """
-        steps = math.ceil(math.log(1e-4) / math.log(self.effective_discount)) if self.effective_discount else 1
-        discount = jnp.asarray(self.effective_discount, jnp.float32)
+        weight = self.effective_discount
+        steps = math.ceil(math.log(1e-4) / math.log(weight)) if weight else 1
+        discount = jnp.asarray(weight, jnp.float32)
         key = jax.random.key(seed)
         return np.asarray(discounted_returns(self._arena(), states, discount, jnp.asarray(steps), key))
 
@@ -204,7 +209,7 @@ class Labyrinth:
     def wall_distance(self, states: Float[np.ndarray, "rows 2"]) -> Float64[np.ndarray, " rows"]:
         """The distance of each state to the nearest wall (infinite where there is none).
 
-        The nearest point of a wall from a to b is a + τ (b - a), τ = (s - a)·(b - a) / |b - a|² within [0, 1].
+        The nearest point of a wall from a to b is a + τ (b - a), τ = (s - a)·(b - a) / |b - a|² in [0, 1].
         """
         nearest = np.full(len(states), np.inf)
         for x1, y1, x2, y2 in self.walls:

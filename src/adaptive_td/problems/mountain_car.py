@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int
 
-from ..episodes import Episodes
-from ..errors import DataError, UsageError
+from adaptive_td.episodes import Episodes
+from adaptive_td.errors import DataError, UsageError
+
+from .cells import cell_centres
 from .true_values import TrueValues, find_or_estimate
 
 POSITIONS = (-1.2, 0.6)
@@ -53,7 +55,7 @@ class MountainCar:
     discount: float = 0.99
     gym_start: bool = False
     longest: int = 100_000
-    """An episode that has not reached the goal after so many steps is cut there: truncated, not terminated."""
+    """An episode still on its way after so many steps is cut there: truncated, not terminated."""
 
     def __post_init__(self) -> None:
         """Refuse settings outside their range (nothing is computed)."""
@@ -82,7 +84,7 @@ class MountainCar:
     def actions(
         self, states: Float[np.ndarray, "rows 2"], uniforms: Float[np.ndarray, " rows"]
     ) -> Int[np.ndarray, " rows"]:
-        """The policy's actions (0 left, 1 none, 2 right), given one uniform number in [0, 1) for each state."""
+        """The policy's actions (0 left, 1 none, 2 right), given a uniform number in [0, 1) for each state."""
         greedy = np.where(states[:, 1] >= 0, 2, 0)
         explore = np.minimum(3 * uniforms / max(self.epsilon, 1e-12), 2).astype(np.int64)
         return np.where(uniforms < self.epsilon, explore, greedy)
@@ -96,7 +98,7 @@ class MountainCar:
             raise UsageError(f"count must be at least 1, got {count}")
         streams = [np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(i,))) for i in range(count)]
         at = np.array([self._start(stream.random(2)) for stream in streams])
-        paths = [[state[None]] for state in at]
+        paths = [[start[None].copy()] for start in at]
         ended = np.zeros(count, bool)
         going = np.arange(count)
         made = 0
@@ -127,11 +129,7 @@ class MountainCar:
 
     def grid(self) -> Float32[np.ndarray, "states 2"]:
         """The centres of 40 x 30 equal cells of the box of states."""
-        rows, columns = self.grid_shape
-        velocity, position = np.mgrid[:rows, :columns]
-        share = np.stack([(position.ravel() + 0.5) / columns, (velocity.ravel() + 0.5) / rows], axis=1)
-        low, high = np.array(self.low), np.array(self.high)
-        return (low + share * (high - low)).astype(np.float32)
+        return cell_centres(self.low, self.high, self.grid_shape).astype(np.float32)
 
     def true_values(self) -> TrueValues:
         """The values of the states of `grid()`: those of the default settings come with the package."""
@@ -163,7 +161,7 @@ class MountainCar:
         if self.gym_start:
             return np.array([-0.6 + 0.2 * uniforms[0], 0.0])
         low, high = np.array(self.low), np.array(self.high)
-        return low + uniforms * (high - low)
+        return np.asarray(low + uniforms * (high - low))
 
     def _drive(
         self, states: Float64[np.ndarray, "rows 2"], uniforms: Float64[np.ndarray, "rows steps"]

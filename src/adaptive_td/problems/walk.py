@@ -43,8 +43,8 @@ class Arena(NamedTuple):
     ) -> Arena:
         """The arena of walls (x1, y1, x2, y2) and discs (x, y, radius)."""
         far = -1000.0 * max(*size, step)
-        walls = np.concatenate([walls, np.tile([far, far, far + 1, far], (-len(walls) % 4, 1))])
-        discs = np.concatenate([discs, np.tile([0.0, 0.0, 0.0], (-len(discs) % 4, 1))])
+        walls = _pad(walls, [far, far, far + 1, far])
+        discs = _pad(discs, [0.0, 0.0, 0.0])
         along = walls[:, 2:] - walls[:, :2]
         lengths = np.hypot(along[:, 0], along[:, 1])
         squared_radii = np.where(discs[:, 2] > 0, discs[:, 2] ** 2, -1.0)
@@ -70,12 +70,16 @@ class Arena(NamedTuple):
         return 2.5e-6 * jnp.maximum(self.width, self.height)
 
 
+def _pad(rows: Float[np.ndarray, "rows width"], filler: list[float]) -> Float[np.ndarray, "padded width"]:
+    """Rows filled up to a multiple of four, at least four."""
+    missing = 4 if len(rows) == 0 else -len(rows) % 4
+    return np.concatenate([rows, np.tile(filler, (missing, 1))])
+
+
 Lanes = Float[Array, " lanes"]
 
 
-def touches_wall(
-    arena: Arena, x: Lanes, y: Lanes, cosine: Lanes, sine: Lanes
-) -> Bool[Array, " lanes"]:
+def touches_wall(arena: Arena, x: Lanes, y: Lanes, cosine: Lanes, sine: Lanes) -> Bool[Array, " lanes"]:
     """Whether a step from (x, y) at an angle, given by its cosine and sine, touches or crosses a wall.
 
     Two segments are apart exactly if one of these lines has them strictly on its two sides: a parallel of
@@ -109,7 +113,7 @@ def touches_wall(
 
 
 def move(arena: Arena, x: Lanes, y: Lanes, angle: Lanes) -> tuple[Lanes, Lanes]:
-    """The state after a step at an angle: where it leads, or unchanged if that crosses a wall or the border."""
+    """The state after a step at an angle: where it leads, or unchanged if it may not be made."""
     cosine, sine = jnp.cos(angle), jnp.sin(angle)
     next_x, next_y = x + arena.step * cosine, y + arena.step * sine
     inside = (next_x >= 0) & (next_x <= arena.width) & (next_y >= 0) & (next_y <= arena.height)
@@ -159,25 +163,26 @@ def walk(
     states[row + np.arange(len(lengths))] = starts
 
     waiting = list(np.argsort(lengths, kind="stable"))
-    lanes: list[tuple[int, int, np.random.Generator]] = []  # episode, steps made, its stream
+    lanes: list[tuple[int, int, np.random.Generator]] = []  # episode, steps made, its angles
     while lanes or waiting:
         while waiting and len(lanes) < LANES:
             episode = int(waiting.pop())
-            lanes.append((episode, 0, np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(episode,)))))
+            stream = np.random.SeedSequence(seed, spawn_key=(episode,))
+            lanes.append((episode, 0, np.random.default_rng(stream)))
         at = np.zeros((LANES, 2), np.float32)
         angles = np.zeros((LANES, BLOCK), np.float32)
-        for lane, (episode, made, stream) in enumerate(lanes):
+        for lane, (episode, made, turns) in enumerate(lanes):
             at[lane] = states[row[episode] + episode + made]
-            angles[lane] = stream.uniform(0, 2 * np.pi, BLOCK)
+            angles[lane] = turns.uniform(0, 2 * np.pi, BLOCK)
         path, gained = map(np.asarray, walk_block(arena, at, angles.T))
         going = []
-        for lane, (episode, made, stream) in enumerate(lanes):
+        for lane, (episode, made, turns) in enumerate(lanes):
             taken = min(BLOCK, int(lengths[episode]) - made)
             first = row[episode] + made
             rewards[first : first + taken] = gained[lane, :taken]
             states[first + episode + 1 : first + episode + 1 + taken] = path[lane, :taken]
             if made + taken < lengths[episode]:
-                going.append((episode, made + taken, stream))
+                going.append((episode, made + taken, turns))
         lanes = going
     return states, rewards
 
@@ -199,4 +204,5 @@ def discounted_returns(
         return (*move(arena, x, y, angle), total, weight * discount)
 
     first = (states[:, 0], states[:, 1], jnp.zeros(len(states)), jnp.ones(()))
-    return jax.lax.fori_loop(0, horizon, advance, first)[2]
+    _, _, total, _ = jax.lax.fori_loop(0, horizon, advance, first)
+    return jnp.asarray(total)
