@@ -31,17 +31,17 @@ class Episodes:
     lengths: Int[np.ndarray, " episodes"]
     ended: Bool[np.ndarray, " episodes"]
     durations: Float[np.ndarray, " steps"] | None = None
-    """Time that passes in each transition; the discount of a step is `discount ** duration`. None: always 1."""
+    """Time that passes in each transition: its discount is `discount ** duration`. None: always 1."""
     keys: Mapping[str, Shaped[np.ndarray, " steps"]] = field(default_factory=dict)
     """The columns by which the log itself names its rows (episode id, step or time)."""
 
     @staticmethod
     def from_lists(
-        observations: Sequence[Any],
-        rewards: Sequence[Any],
-        terminated: Sequence[Any],
+        observations: Sequence[Any] | np.ndarray,
+        rewards: Sequence[Any] | np.ndarray,
+        terminated: Sequence[Any] | np.ndarray,
         *,
-        durations: Sequence[Any] | None = None,
+        durations: Sequence[Any] | np.ndarray | None = None,
         keys: Mapping[str, Sequence[Any]] | None = None,
         nonfinite: NonFinite = "refuse",
     ) -> Episodes:
@@ -213,7 +213,7 @@ class Episodes:
     def select(self, episodes: Int[np.ndarray, " chosen"] | Sequence[int]) -> Episodes:
         """The chosen episodes, in the given order; one may be chosen more than once."""
         chosen = np.asarray(episodes, np.int64)
-        if len(chosen) and not (0 <= chosen.min() and chosen.max() < len(self)):
+        if len(chosen) and not (chosen.min() >= 0 and chosen.max() < len(self)):
             raise DataError(f"episodes to select must lie in [0, {len(self)})")
         lengths = self.lengths[chosen]
         transitions = ranges(self.offsets[chosen], lengths)
@@ -259,7 +259,7 @@ def _numeric(name: str, value: Any, episode: int | None = None) -> np.ndarray:
         return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
 
 
-def _joined(parts: Sequence[Any]) -> np.ndarray:
+def _joined(parts: Sequence[Any] | np.ndarray) -> np.ndarray:
     return np.concatenate([np.asarray(part) for part in parts]) if len(parts) else np.zeros(0)
 
 

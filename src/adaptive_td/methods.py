@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -46,6 +46,7 @@ class Fitted(NamedTuple):
     overruled: Int8[np.ndarray, " steps"] | None = None
 
 
+@runtime_checkable
 class Method(Protocol):
     """A way to a value function."""
 

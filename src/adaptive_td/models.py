@@ -23,9 +23,12 @@ from .errors import UsageError, unknown_name
 
 @runtime_checkable
 class Model(Protocol):
-    """A description of a function class; `scales_inputs` asks for states scaled to [-1, 1]."""
+    """A description of a function class."""
 
-    scales_inputs: bool
+    @property
+    def scales_inputs(self) -> bool:
+        """Whether its networks want states scaled to [-1, 1]."""
+        ...
 
     def build(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> eqx.Module:
         """A freshly initialised network for observations of this shape."""
@@ -35,8 +38,8 @@ class Model(Protocol):
 class Dense(eqx.Module):
     """Affine layers with ReLU between them: x ← max(0, W x + b), the last one without the ReLU."""
 
-    weights: list[Float[Array, "inputs outputs"]]
-    biases: list[Float[Array, " outputs"]]
+    weights: list[Float[Array, "_ _"]]
+    biases: list[Float[Array, " _"]]
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, ""]:
         """The value of one state."""
@@ -254,11 +257,9 @@ MODELS: dict[str, Callable[..., Model]] = {
 
 def as_model(model: Any) -> Model:
     """A model description, from itself, an Equinox module, or a function `key -> module`."""
-    if isinstance(model, type):
-        raise UsageError(
-            f"model: {model.__name__} is a class; call it, or pass `lambda key: {model.__name__}(...)`"
-        )
-    if isinstance(model, Model):
+    if isinstance(model, type) and model in MODELS.values():
+        raise UsageError(f"model: {model.__name__} is a class; call it, as in {model.__name__}(...)")
+    if isinstance(model, Model) and not isinstance(model, type):
         return model
     if callable(model):
         return Custom(model)

@@ -163,7 +163,9 @@ def train(
     with ThreadPoolExecutor(min(len(groups), cores() if on_cpu else 1) or 1) as pool:
         futures = [pool.submit(_train_group, group, training, crew) for group in groups]
         try:
-            wait(futures, return_when=FIRST_EXCEPTION)
+            while wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION).not_done:
+                if any(future.done() and future.exception() for future in futures):
+                    break
         finally:
             crew.stop.set()
             for future in futures:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from .rows import Data
 from .tasks import Recipe, Task, Truncation, bootstrap_visits, monte_carlo_rows
 
 
+@runtime_checkable
 class Estimate(Protocol):
     """A fitted uncertainty (an Equinox module), in the units of training: scaled states, scaled values."""
 
@@ -33,6 +34,7 @@ class Estimate(Protocol):
         ...
 
 
+@runtime_checkable
 class Uncertainty(Protocol):
     """A way to an interval for the value of any state."""
 

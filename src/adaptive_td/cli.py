@@ -1,0 +1,459 @@
+"""The command line: data on standard output, narration on standard error."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from .errors import AdaptiveTDError, UsageError
+
+if TYPE_CHECKING:
+    from .episodes import Episodes
+    from .value import ValueFunction
+
+app = typer.Typer(
+    help="Value functions from logged episodes, with an interval for every state.",
+    epilog="Try `adaptive-td demo`. Every command explains itself with --help.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+narration = Console(stderr=True, highlight=False)
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="The log: .npz, .parquet, .csv, a Minari folder, or minari:DATASET-ID."
+    ),
+]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="What a column of a table is, as ROLE=NAME; repeat it. Roles: episode, step, time, duration, "
+        "features, next_features, reward, terminated, truncated, done. Features may be several: "
+        "features=x,y or features=x*. What is not named is guessed; `check` says how.",
+    ),
+]
+Ends = Annotated[
+    Literal["terminated", "truncated"] | None,
+    typer.Option(help="How episodes end, where the log does not say: the process stopped, or only the log."),
+]
+TimeUnit = Annotated[
+    float, typer.Option(help="Time over which the discount applies once (seconds for dates).")
+]
+NonFinite = Annotated[
+    Literal["refuse", "drop-episode"],
+    typer.Option("--allow-nonfinite", help="What to do with episodes that hold NaN or infinity."),
+]
+Discount = Annotated[float, typer.Option(help="γ, what a reward one step later is worth, in [0, 1].")]
+ModelSpec = Annotated[
+    str, typer.Option("--model", help="mlp:50,50 (any widths), linear, cnn, table, or grid:SIDE.")
+]
+Steps = Annotated[int, typer.Option(help="Gradient steps for each network.")]
+BatchSize = Annotated[int, typer.Option(help="Transitions in each step.")]
+LearningRate = Annotated[float, typer.Option(help="Adam's step size.")]
+Seed = Annotated[int, typer.Option(help="Where all randomness comes from: the same seed, the same bits.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No narration, no progress bars.")]
+RowsOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--rows",
+        help="Write one row per transition (.parquet or .csv): the log's own keys, value, lower, upper, and "
+        "overruled (1: TD's target is above the interval there, -1: below, 0: inside).",
+    ),
+]
+
+
+def main() -> None:
+    """Run a command; a mistake gets one line and its exit code, never a traceback."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except AdaptiveTDError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            _fail(f"no room left on the disk for {error.filename or 'the output'}", 6)
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+
+
+def _fail(message: str, code: int) -> None:
+    narration.print(f"adaptive-td: {message}", markup=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def _show_warning(message: Warning | str, *rest: object, **options: object) -> None:
+    narration.print(f"warning: {message}", markup=False, soft_wrap=True)
+
+
+def _emit(result: Any, as_json: bool, show: Callable[[], None]) -> None:
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        show()
+
+
+def _table(title: str, header: list[str], rows: list[list[Any]]) -> None:
+    from .report import cell
+
+    table = Table(title=title, title_justify="left", show_header=any(header))
+    for k, name in enumerate(header):
+        table.add_column(name, justify="left" if k == 0 else "right")
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    Console(highlight=False).print(table)
+
+
+def _columns(given: list[str] | None) -> dict[str, str | list[str]] | None:
+    """ROLE=NAME pairs as a map."""
+    columns: dict[str, str | list[str]] = {}
+    for pair in given or []:
+        role, equals, names = pair.partition("=")
+        if not equals or not names:
+            raise UsageError(f"--column takes ROLE=NAME, got {pair!r}")
+        parts = names.split(",")
+        columns[role] = parts if role.endswith("features") else names
+    return columns or None
+
+
+def _load(
+    data: str,
+    column: list[str] | None,
+    ends: Literal["terminated", "truncated"] | None,
+    time_unit: float,
+    nonfinite: Literal["refuse", "drop-episode"],
+    quiet: bool,
+) -> Episodes:
+    from .adapters import load
+
+    episodes = load(data, columns=_columns(column), ends=ends, time_unit=time_unit, nonfinite=nonfinite)
+    if not quiet:
+        narration.print(f"{data}: {episodes!r}", markup=False, soft_wrap=True)
+    return episodes
+
+
+@contextmanager
+def _progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, nothing elsewhere."""
+    from .progress import Bar
+
+    if quiet or not narration.is_terminal:
+        yield None
+        return
+    with Bar(what) as bar:
+        yield bar
+
+
+def _new_folder(path: Path) -> Path:
+    """The path itself, or where it exists the first of path-2, path-3, ... that does not."""
+    numbered = (path.with_name(f"{path.name}-{k}") for k in range(2, 10_000))
+    return path if not path.exists() else next(p for p in numbered if not p.exists())
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="The folder to write; a new one is numbered if it exists.")
+    ] = Path("demo"),
+    map_: Annotated[str, typer.Option("--map", help="A map of the Labyrinth, 0 to 5, or a TOML file.")] = "2",
+    episodes: Annotated[int, typer.Option(help="How many episodes to log.")] = 50,
+    steps: Steps = 30_000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Four methods on a walk among walls, against its true values: table, heat maps, HTML page."""
+    from . import demo as demonstration
+    from .problems import Labyrinth
+
+    labyrinth = Labyrinth.map(int(map_)) if map_.isdigit() else Labyrinth.from_toml(map_)
+    with _progress("training four methods", quiet) as progress:
+        result = demonstration.run(
+            labyrinth=labyrinth, episodes=episodes, steps=steps, seed=seed, progress=progress or False
+        )
+    folder = _new_folder(out)
+    demonstration.write(result, folder)
+    rows = result.rows
+
+    def show() -> None:
+        _table(
+            f"map {map_}, {episodes} episodes, {steps:,} steps, seed {seed}",
+            ["method", "RMSE", "MSVE", "interval covers", "overruled"],
+            [[r["method"], r["rmse"], r["msve"], r["coverage"], r["overruled"]] for r in rows],
+        )
+
+    _emit({"settings": result.settings, "methods": rows, "folder": str(folder)}, as_json, show)
+    if not quiet:
+        narration.print(f"figure: {folder / 'demo.png'}\npage:   {folder / 'report.html'}", soft_wrap=True)
+
+
+@app.command()
+def check(
+    data: Data,
+    column: Column = None,
+    ends: Ends = None,
+    time_unit: TimeUnit = 1.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """What is in a log, and every trap in it that can be seen. Exit code 3 if it cannot be used."""
+    from .check import check_log
+
+    report = check_log(data, columns=_columns(column), ends=ends, time_unit=time_unit)
+
+    def show() -> None:
+        _table(data, ["", ""], [[k, str(v)] for k, v in report.summary.items()])
+        for finding in report.findings:
+            where = f" ({finding.where})" if finding.where else ""
+            print(f"{finding.level}: {finding.code}: {finding.message}{where}")
+        if not report.findings:
+            print("nothing suspicious")
+
+    _emit(report.as_json(), as_json, show)
+    if any(finding.level == "error" for finding in report.findings):
+        raise typer.Exit(3)
+
+
+@app.command()
+def collect(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1.")],
+    out: Annotated[Path, typer.Option(help="The log to write: .npz or .parquet.")],
+    policy: Annotated[
+        str, typer.Option(help="random, zero, or module:function or file.py:function (state -> action).")
+    ] = "random",
+    episodes: Annotated[int, typer.Option(help="How many episodes.")] = 100,
+    max_steps: Annotated[int | None, typer.Option(help="Cut episodes here (a truncation).")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Log episodes of a policy in a Gymnasium environment."""
+    from .adapters import save
+    from .adapters.gym import collect as gather
+    from .adapters.gym import load_policy
+
+    if out.exists():
+        raise UsageError(f"{out} exists; a log is never overwritten")
+    with _progress("collecting episodes", quiet) as progress:
+        log = gather(
+            env, load_policy(policy), episodes=episodes, seed=seed, max_steps=max_steps, progress=progress
+        )
+    save(log, out)
+    summary = {
+        "out": str(out),
+        "episodes": len(log),
+        "transitions": log.steps,
+        "terminated": int(log.ended.sum()),
+    }
+    _emit(
+        summary,
+        as_json,
+        lambda: None if quiet else narration.print(f"{out}: {log!r}", markup=False, soft_wrap=True),
+    )
+
+
+@app.command()
+def fit(
+    data: Data,
+    discount: Discount,
+    out: Annotated[Path | None, typer.Option(help="The folder to save the value function in.")] = None,
+    rows: RowsOut = None,
+    method: Annotated[
+        str, typer.Option(help="adaptive-td, td, mc, mc-ensemble, td-lambda:0.75 or n-step:5.")
+    ] = "adaptive-td",
+    model: ModelSpec = "mlp:50,50",
+    members: Annotated[int, typer.Option(help="Networks in the ensemble behind the interval.")] = 3,
+    bootstrap: Annotated[bool, typer.Option(help="Give each member its own resampled episodes.")] = True,
+    level: Annotated[float, typer.Option(help="Level of the interval, in [0, 1]; 1 is plain TD.")] = 0.95,
+    fallback: Annotated[
+        Literal["midpoint", "endpoint", "return"], typer.Option(help="What replaces an overruled target.")
+    ] = "midpoint",
+    check: Annotated[
+        Literal["sample", "mean", "value"], typer.Option(help="What is held against the interval.")
+    ] = "sample",
+    truncation: Annotated[
+        Literal["mask", "zero", "bootstrap", "drop"] | None,
+        typer.Option(help="What Monte Carlo does with returns that the end of the log cuts short."),
+    ] = None,
+    steps: Steps = 50_000,
+    batch_size: BatchSize = 512,
+    learning_rate: LearningRate = 1e-3,
+    normalize: Annotated[bool, typer.Option(help="Scale states and rewards while training.")] = True,
+    column: Column = None,
+    ends: Ends = None,
+    time_unit: TimeUnit = 1.0,
+    nonfinite: NonFinite = "refuse",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate the value function of the policy that logged DATA, with an interval for every state."""
+    from . import specs
+    from .fitting import fit as estimate
+    from .scoring import score, write
+    from .training import Training
+    from .uncertainty import Ensemble
+
+    for path in (out, rows):
+        if path is not None and path.exists():
+            raise UsageError(f"{path} exists; results are never overwritten")
+    if out is None and rows is None:
+        raise UsageError("nothing to write: give --out MODEL, --rows OUT.parquet, or both")
+    options: dict[str, dict[str, Any]] = {
+        "mc": {"truncation": truncation},
+        "mc-ensemble": {"members": members, "bootstrap": bootstrap, "truncation": truncation},
+        "adaptive-td": {
+            "uncertainty": Ensemble(members, bootstrap, truncation),
+            "level": level,
+            "fallback": fallback,
+            "check": check,
+        },
+    }
+    chosen = specs.method(method, **options.get(method, {}))
+    log = _load(data, column, ends, time_unit, nonfinite, quiet)
+    training = Training(steps=steps, batch_size=batch_size, learning_rate=learning_rate)
+    with _progress(f"fitting {method}", quiet) as progress:
+        value = estimate(
+            chosen,
+            log,
+            specs.model(model, log),
+            discount=discount,
+            key=seed,
+            training=training,
+            normalize=normalize,
+            progress=progress or False,
+        )
+    if out is not None:
+        value.save(out)
+    if rows is not None:
+        write(score(value, log), rows)
+    summary = {
+        "method": method,
+        "episodes": len(log),
+        "transitions": log.steps,
+        "mean_value": float(value(log.observations).mean()),
+        "share_overruled": value.diagnostics.share_overruled,
+        "out": None if out is None else str(out),
+        "rows": None if rows is None else str(rows),
+    }
+    _emit(
+        summary,
+        as_json,
+        lambda: None if quiet else _table("fitted", ["", ""], [[k, v] for k, v in summary.items()]),
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A value function that `fit --out` saved.")],
+    data: Data,
+    rows: RowsOut = None,
+    column: Column = None,
+    ends: Ends = None,
+    time_unit: TimeUnit = 1.0,
+    nonfinite: NonFinite = "refuse",
+    quiet: Quiet = False,
+) -> None:
+    """Values and intervals for the rows of a log, as a table (CSV on standard output without --rows)."""
+    from .scoring import score, write
+    from .value import ValueFunction
+
+    if rows is not None and rows.exists():
+        raise UsageError(f"{rows} exists; results are never overwritten")
+    value: ValueFunction = ValueFunction.load(model)
+    frame = score(value, _load(data, column, ends, time_unit, nonfinite, quiet))
+    if rows is None:
+        sys.stdout.write(frame.write_csv())
+    else:
+        write(frame, rows)
+
+
+@app.command()
+def compare(
+    data: Data,
+    discount: Discount,
+    methods: Annotated[
+        str, typer.Option(help="Which to compare, comma-separated; td-lambda:0.5 and n-step:10 take numbers.")
+    ] = "mc,mc-ensemble,td,n-step:5,td-lambda:0.75,adaptive-td",
+    out: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    model: ModelSpec = "mlp:50,50",
+    test_fraction: Annotated[float, typer.Option(help="Share of episodes held out to judge on.")] = 0.3,
+    steps: Steps = 20_000,
+    batch_size: BatchSize = 512,
+    learning_rate: LearningRate = 1e-3,
+    column: Column = None,
+    ends: Ends = None,
+    time_unit: TimeUnit = 1.0,
+    nonfinite: NonFinite = "refuse",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Which method suits this log? All on held-out episodes, by paired differences with intervals."""
+    from . import compare as comparing
+    from . import specs
+    from .training import Training
+
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists; a report is never overwritten")
+    chosen = {spec: specs.method(spec) for spec in methods.split(",")}
+    log = _load(data, column, ends, time_unit, nonfinite, quiet)
+    training = Training(steps=steps, batch_size=batch_size, learning_rate=learning_rate)
+    with _progress(f"fitting {len(chosen)} methods", quiet) as progress:
+        result = comparing.compare(
+            log,
+            chosen,
+            specs.model(model, log),
+            discount=discount,
+            training=training,
+            test_fraction=test_fraction,
+            seed=seed,
+            progress=progress or False,
+        )
+
+    def show() -> None:
+        rows = []
+        for name, error in sorted(result.errors.items(), key=lambda item: item[1].value):
+            d = None if name == result.best else result.differences[name, result.best]
+            rows.append(
+                [
+                    name,
+                    error.value,
+                    None if d is None else d.value,
+                    None if d is None else f"[{d.low:.4g}, {d.high:.4g}]",
+                    result.verdict(name),
+                ]
+            )
+        title = f"{result.visits:,} held-out visits of {len(result.test)} episodes"
+        _table(title, ["method", "MSE to returns", "less the best's", "95% interval", "verdict"], rows)
+
+    _emit(result.as_json(), as_json, show)
+    for name, step in result.diverged.items():
+        narration.print(f"warning: {name} diverged at step {step}", markup=False)
+    if out is not None:
+        settings = {"data": data, "discount": discount, "model": model, "steps": steps, "seed": seed}
+        comparing.page(result, settings).write(out)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Versions, devices, cores and optional parts: what this installation can do."""
+    from .doctor import facts
+
+    found = facts()
+    _emit(found, as_json, lambda: _table("adaptive-td", ["", ""], [[k, str(v)] for k, v in found.items()]))

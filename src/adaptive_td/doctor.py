@@ -1,0 +1,35 @@
+"""Facts about this installation and machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import Any
+
+import jax
+
+from .training import cores
+
+_REQUIRED = ("adaptive-td", "jax", "equinox", "optax", "numpy", "polars", "gymnasium", "safetensors")
+_EXTRAS = {"minari": "minari", "atari": "ale-py", "sb3": "stable-baselines3", "ray": "ray"}
+
+
+def facts() -> dict[str, Any]:
+    """Versions, devices and threads, and which extras are there."""
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cores": cores(),
+        "backend": jax.default_backend(),
+        "devices": ", ".join(str(device) for device in jax.devices()),
+        "engine": f"xla, {cores() if jax.default_backend() == 'cpu' else 1} networks at once",
+        **{name: importlib.metadata.version(name) for name in _REQUIRED},
+        **{f"extra {extra}": _version(name) for extra, name in _EXTRAS.items()},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,135 @@
+"""How good values and intervals are. Rows in, numbers out; nothing here knows of plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .errors import UsageError
+from .intervals import Interval
+
+Values = Float[np.ndarray, " states"]
+
+
+def msve(values: Values, truth: Values, weights: Values | None = None) -> float:
+    """Mean squared value error Σ_s w(s) (v(s) - V(s))²; weights are normalised, and uniform by default.
+
+    Always say which states and weights: an even grid, the visits of a test log, or start states.
+    """
+    return float(np.average((np.asarray(values, float) - truth) ** 2, weights=weights))
+
+
+def msve_from_rollouts(values: Values, returns: Float[np.ndarray, "states rollouts"]) -> float:
+    """MSVE against the unknown mean of R ≥ 2 rollouts per state, without the rollouts' own noise.
+
+    With X = G - V, the mean of X̄² - s²_X / R is unbiased for (v - V)²; it can be negative.
+    """
+    errors = returns - np.asarray(values, float)[:, None]
+    count = errors.shape[1]
+    if count < 2:
+        raise UsageError("correcting for noise needs at least two rollouts per state")
+    return float(np.mean(errors.mean(axis=1) ** 2 - errors.var(axis=1, ddof=1) / count))
+
+
+def coverage(interval: Interval, truth: Values) -> float:
+    """The share of states whose true value lies inside their interval."""
+    return float(np.mean(interval.contains(truth)))
+
+
+def normalise_by_worst(scores: Mapping[str, float]) -> dict[str, float]:
+    """M / max over the methods compared; 0/0 is 0."""
+    worst = max(scores.values())
+    return {name: score / worst if worst else 0.0 for name, score in scores.items()}
+
+
+def normalise_min_max(scores: Mapping[str, float]) -> dict[str, float]:
+    """(M - min) / (max - min) over the methods compared; 0/0 is 0."""
+    low, high = min(scores.values()), max(scores.values())
+    return {name: (score - low) / (high - low) if high > low else 0.0 for name, score in scores.items()}
+
+
+def regret(scores: Mapping[str, float]) -> dict[str, float]:
+    """Log(M / min): how far each method is from the one that was best in hindsight."""
+    best = min(scores.values())
+    if best <= 0:
+        raise UsageError("regret compares positive errors")
+    return {name: float(np.log(score / best)) for name, score in scores.items()}
+
+
+def interquartile_mean(scores: Float[np.ndarray, " *any"]) -> float:
+    """The mean of the middle half: 25% trimmed at each end."""
+    ordered = np.sort(np.ravel(scores))
+    trim = len(ordered) // 4
+    return float(ordered[trim : len(ordered) - trim].mean())
+
+
+class Estimate(NamedTuple):
+    """A statistic and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def cluster_bootstrap(
+    rows: Float[np.ndarray, " rows"],
+    cluster: Int[np.ndarray, " rows"],
+    *,
+    level: float = 0.95,
+    repeats: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """The mean of rows that come in dependent clusters (visits of an episode), with a percentile interval.
+
+    Whole clusters are drawn with replacement; a draw's mean is Σ sums / Σ counts over its clusters.
+    """
+    _, cluster = np.unique(cluster, return_inverse=True)
+    counts = np.bincount(cluster).astype(float)
+    sums = np.bincount(cluster, weights=np.asarray(rows, float))
+    rng = np.random.default_rng(seed)
+    draws = np.empty(repeats)
+    for k in range(0, repeats, 1000):
+        chosen = rng.integers(len(counts), size=(min(1000, repeats - k), len(counts)))
+        draws[k : k + 1000] = sums[chosen].sum(axis=1) / counts[chosen].sum(axis=1)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(float(sums.sum() / counts.sum()), float(low), float(high))
+
+
+def paired_difference(
+    values_a: Values,
+    values_b: Values,
+    returns: Values,
+    episode: Int[np.ndarray, " states"],
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """MSVE(A) - MSVE(B) on held-out visits whose true value is unknown, with an interval by episodes.
+
+    (V_A - G)² - (V_B - G)² = (V_A - V_B)(V_A + V_B - 2G): the noise of the return G, which is in both
+    squared errors and usually dwarfs them, cancels. Negative: A is better.
+    """
+    a, b, g = (np.asarray(x, float) for x in (values_a, values_b, returns))
+    return cluster_bootstrap((a - b) * (a + b - 2 * g), episode, level=level, seed=seed)
+
+
+def stratified_bootstrap(
+    scores: Float[np.ndarray, "seeds scenarios"],
+    statistic: Callable[[Float[np.ndarray, "seeds scenarios"]], float],
+    *,
+    level: float = 0.95,
+    repeats: int = 2000,
+    seed: int = 0,
+) -> Estimate:
+    """A statistic over seeds and scenarios; seeds are drawn with replacement within each scenario."""
+    rng = np.random.default_rng(seed)
+    seeds, scenarios = scores.shape
+    draws = [
+        statistic(np.take_along_axis(scores, rng.integers(seeds, size=(seeds, scenarios)), axis=0))
+        for _ in range(repeats)
+    ]
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(float(statistic(scores)), float(low), float(high))

@@ -1,0 +1,57 @@
+"""A value function applied to a log, row by row, keyed as the log keys its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from jaxtyping import Int8
+
+from .episodes import Episodes
+from .errors import UsageError
+from .value import ValueFunction
+
+
+def score(value: ValueFunction, episodes: Episodes) -> pl.DataFrame:
+    """Per transition: the log's own keys, value, lower, upper, and whether TD is overruled there.
+
+    `overruled` is 1 where the TD target is above the interval, -1 below, 0 inside; null, like the interval,
+    where the method has none.
+    """
+    columns = {name: pl.Series(np.asarray(column)) for name, column in episodes.row_keys().items()}
+    taken = {"value", "lower", "upper", "overruled"} & columns.keys()
+    if taken:
+        raise UsageError(f"the log has a key column named {sorted(taken)[0]!r}, which the result needs")
+    states = episodes.observations
+    frame = pl.DataFrame({**columns, "value": value(states)})
+    if value.estimate is None:
+        return frame.with_columns(
+            lower=pl.lit(None, pl.Float32), upper=pl.lit(None, pl.Float32), overruled=pl.lit(None, pl.Int8)
+        )
+    lower, upper = value.interval(states)
+    bounds = {"lower": np.asarray(lower), "upper": np.asarray(upper)}
+    return frame.with_columns(**bounds, overruled=overruled(value, episodes))
+
+
+def overruled(value: ValueFunction, episodes: Episodes) -> Int8[np.ndarray, " steps"]:
+    """Where the quantity the method checks leaves the interval: V(s), or T = r + γ V(s')."""
+    states = episodes.observations
+    if getattr(value.method, "check", "sample") == "value":
+        tested = value(states)
+    else:
+        tested = episodes.rewards + episodes.discounts(value.discount) * value(episodes.next_observations)
+    lower, upper = value.interval(states)
+    return (tested >= upper).astype(np.int8) - (tested <= lower).astype(np.int8)
+
+
+def write(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table to a new Parquet or CSV file."""
+    if path.exists():
+        raise UsageError(f"{path} exists; results are never overwritten")
+    if path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".csv":
+        frame.write_csv(path)
+    else:
+        raise UsageError(f"{path}: rows are written to .parquet or .csv")
