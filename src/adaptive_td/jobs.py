@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -93,6 +93,7 @@ def options(job: Job, training: Training) -> Options:
     return Options(min(count, training.batch_size), whole, job.bootstraps, job.fallback, job.tests)
 
 
+@runtime_checkable
 class Run(Protocol):
     """One network, or several of the same shape on the same data, in training by an engine."""
 
