@@ -16,7 +16,7 @@ from .episodes import Episodes
 from .errors import Diverged
 from .jobs import Job, Trained, Training
 from .methods import Fitted, Method
-from .models import as_model
+from .models import Custom, as_model
 from .progress import Bar
 from .rows import Data, prepare
 from .tasks import Recipe, Task
@@ -128,7 +128,7 @@ def _task(one: Fit, training: Training, data: dict[Hashable, Data]) -> Task:
         )
     key = jax.random.key(one.key) if isinstance(one.key, int) else one.key
     bits = tuple(np.asarray(jax.random.key_data(key)).ravel().tolist())
-    identity = (bits, model if isinstance(model, Hashable) else id(one.model))
+    identity = (bits, id(one.model) if isinstance(model, Custom) else model)
     return Task(
         episodes=one.episodes, data=data[where], model=model, key=key, training=training, identity=identity
     )

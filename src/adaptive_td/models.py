@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from .errors import UsageError, unknown_name
+from .errors import DataError, UsageError, unknown_name
 
 
 @runtime_checkable
@@ -280,4 +280,7 @@ def from_description(description: dict[str, Any]) -> Model:
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in description.items() if k != "name"}
     if description["name"] not in MODELS:
         raise unknown_name("model", description["name"], MODELS)
-    return MODELS[description["name"]](**fields)
+    try:
+        return MODELS[description["name"]](**fields)
+    except TypeError as error:
+        raise DataError(f"model {description['name']}: {error}") from None

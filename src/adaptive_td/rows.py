@@ -113,9 +113,8 @@ def _scaling(episodes: Episodes, reward: float, inputs: bool) -> Scaling:
         half = np.full(shape, 255, np.float32)
     elif inputs:
         low, high = episodes.states.min(axis=0), episodes.states.max(axis=0)
-        center, half = (low / 2 + high / 2).astype(np.float32), (high / 2 - low / 2).astype(np.float32)
-        half[half == 0] = 1
-    return Scaling(jnp.asarray(center), jnp.asarray(half), jnp.asarray(reward, jnp.float32))
+        center, half = low / 2 + high / 2, np.where(high > low, high / 2 - low / 2, 1)
+    return Scaling(*(jnp.asarray(x, jnp.float32) for x in (center, half, reward)))
 
 
 def make_draws(transitions: Int[np.ndarray, " slots"]) -> tuple[Array, Array]:
