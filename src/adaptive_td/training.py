@@ -200,4 +200,4 @@ def engine_report() -> EngineReport:
     problem = native.unavailable()
     if problem is not None:
         return EngineReport("xla", f"the native kernel does not serve: {problem}")
-    return EngineReport("native", f"{native.library().instructions} instructions, {cores()} cores")
+    return EngineReport("native", f"{native.kernel().instructions} instructions, {cores()} cores")

@@ -33,7 +33,7 @@ def unavailable() -> str | None:
     return str(found) if isinstance(found, Unavailable) else None
 
 
-def library() -> Library:
+def kernel() -> Library:
     """The kernel for this machine; raises `UsageError` where there is none."""
     found = best()
     if isinstance(found, Unavailable):
@@ -77,8 +77,8 @@ def _states(data: Data) -> Shaped[np.ndarray, "rows *obs"]:
 class NativeRun:
     """One network in training by the kernel."""
 
-    def __init__(self, job: Job, training: Training, kernel: Library | None = None):
-        self._kernel = kernel or library()
+    def __init__(self, job: Job, training: Training, using: Library | None = None):
+        self._kernel = using or kernel()
         self._network = job.network
         dense = _dense(job.network)
         assert dense is not None

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
@@ -63,8 +64,10 @@ def library_path(folder: Path, instructions: str) -> Path:
     return folder / f"kernel_{instructions}.so"
 
 
-def build(folder: Path = SOURCE.parent, *, sanitize: bool = False) -> list[Path]:
-    """Compile every library into a folder; raises `BuildError`."""
+def build(
+    folder: Path = SOURCE.parent, *, sanitize: bool = False, only: Collection[str] | None = None
+) -> list[Path]:
+    """Compile the libraries (all, or only some) into a folder; raises `BuildError`."""
     command = compiler()
     if command is None:
         raise BuildError("no C++ compiler was found (set CXX to name one)")
@@ -74,6 +77,8 @@ def build(folder: Path = SOURCE.parent, *, sanitize: bool = False) -> list[Path]
     extra = shlex.split(os.environ.get("ARCHFLAGS", "")) + (SANITIZE if sanitize else [])
     paths = []
     for name, flags in instruction_sets().items():
+        if only is not None and name not in only:
+            continue
         path = library_path(folder, name)
         unfinished = path.with_suffix(f".{os.getpid()}")
         parts = [*command, *FLAGS, *WARNINGS, *flags, *extra, f'-DSOURCE_DIGEST="{digest()}"']
