@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from jaxtyping import install_import_hook
 
-install_import_hook("adaptive_td", "beartype.beartype")
+install_import_hook("adaptive_td", "typechecker.check")
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import adaptive_td as atd
-from adaptive_td.methods import METHODS, Method, refresh_interval
+from adaptive_td.methods import METHODS, Check, Method, refresh_interval
 from adaptive_td.rows import prepare
 from adaptive_td.tasks import Task, bootstrap_visits, monte_carlo_rows
 
@@ -141,8 +141,9 @@ def test_checking_each_sample_is_biased_where_checking_the_mean_is_not() -> None
     """Targets of 10 fall outside an interval around 1 and are replaced by its midpoint; zeros stay."""
     uncertainty = atd.Ensemble(10)
     values = {}
-    for check in ("sample", "mean", "value"):
-        method = atd.AdaptiveTD(check=check, uncertainty=uncertainty)  # type: ignore[arg-type]
+    checks: tuple[Check, ...] = ("sample", "mean", "value")
+    for check in checks:
+        method = atd.AdaptiveTD(check=check, uncertainty=uncertainty)
         value = atd.fit(method, rare_rewards(), atd.Table(1), discount=0.9, key=KEY, training=QUICK)
         values[check] = float(value([0])[0])
         low, high = value.interval([0])
@@ -239,7 +240,7 @@ def task(log: atd.Episodes, discount: float, **training: int) -> Task:
         data=prepare(log, discount, normalize=False, scales_inputs=False),
         model=atd.Table(60),
         key=KEY,
-        training=atd.Training(**training),  # type: ignore[arg-type]
+        training=atd.Training(**training),
         identity=(),
     )
 

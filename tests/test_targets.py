@@ -118,8 +118,11 @@ def test_adaptive_advantages_are_adaptive_returns_less_the_value() -> None:
 # Properties over arbitrary logs.
 
 
+Log = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[np.ndarray, ...]:
+def logs(draw: st.DrawFn) -> Log:
     """Any log of twelve transitions: one shape, so that nothing is compiled twice."""
     steps = 12
     cuts = draw(st.sets(st.integers(1, steps - 1), max_size=4))
@@ -156,36 +159,32 @@ def by_hand(
 
 @settings(deadline=None, max_examples=40)
 @given(logs(), st.integers(1, 9))
-def test_n_step_returns_equal_the_sum_written_out(log: tuple[np.ndarray, ...], n: int) -> None:
+def test_n_step_returns_equal_the_sum_written_out(log: Log, n: int) -> None:
     assert np.allclose(targets.n_step_returns(*log, n), by_hand(*log, n))
 
 
 @settings(deadline=None, max_examples=40)
 @given(logs(), st.floats(0, 0.99))
-def test_lambda_returns_are_the_geometric_mixture_of_n_step_returns(
-    log: tuple[np.ndarray, ...], lam: float
-) -> None:
+def test_lambda_returns_are_the_geometric_mixture_of_n_step_returns(log: Log, lam: float) -> None:
     horizon = len(log[0])
-    mixture = sum((1 - lam) * lam ** (n - 1) * np.array(by_hand(*log, n)) for n in range(1, horizon))
-    mixture = mixture + lam ** (horizon - 1) * np.array(by_hand(*log, horizon))
+    mixture = lam ** (horizon - 1) * np.array(by_hand(*log, horizon))
+    for n in range(1, horizon):
+        mixture += (1 - lam) * lam ** (n - 1) * np.array(by_hand(*log, n))
     assert np.allclose(targets.lambda_returns(*log, lam), mixture)
 
 
 @settings(deadline=None, max_examples=20)
 @given(logs(), st.floats(0, 1))
-def test_the_sequential_and_the_parallel_recursion_agree(log: tuple[np.ndarray, ...], lam: float) -> None:
-    rewards, discounts, values, last = map(jnp.asarray, log)
+def test_the_sequential_and_the_parallel_recursion_agree(log: Log, lam: float) -> None:
+    rewards, discounts, _, last = map(jnp.asarray, log)
     slope = jnp.where(last, 0.0, discounts * lam)
     assert np.allclose(targets._one_by_one(rewards, slope), targets._in_parallel(rewards, slope))
 
 
 @settings(deadline=None, max_examples=20)
 @given(logs(), st.floats(0, 1))
-def test_adaptive_lambda_returns_have_td_lambda_and_monte_carlo_as_limits(
-    log: tuple[np.ndarray, ...], lam: float
-) -> None:
-    rewards, discounts, values, last = log
-    infinite, nowhere = np.full(len(rewards), np.inf), np.zeros(len(rewards))
+def test_adaptive_lambda_returns_have_td_lambda_and_monte_carlo_as_limits(log: Log, lam: float) -> None:
+    infinite, nowhere = np.full(len(log[0]), np.inf), np.zeros(len(log[0]))
     free = targets.adaptive_lambda_returns(*log, lam, Interval(-infinite, infinite))
     assert np.allclose(free.targets, targets.lambda_returns(*log, lam))
     bound = targets.adaptive_lambda_returns(*log, lam, Interval(nowhere, nowhere))

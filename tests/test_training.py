@@ -14,10 +14,11 @@ from scipy import stats
 
 import adaptive_td as atd
 from adaptive_td import targets
-from adaptive_td.methods import td_rows
+from adaptive_td.jobs import Job
+from adaptive_td.methods import Method, td_rows
 from adaptive_td.rows import counter_bits, padded_size, prepare
 from adaptive_td.tasks import Task
-from adaptive_td.training import Job, train
+from adaptive_td.training import train
 
 KEY = jax.random.key(3)
 MODEL = atd.MLP((16, 16))
@@ -89,7 +90,7 @@ def test_the_same_seed_gives_the_same_bits_alone_or_beside_others() -> None:
 
 
 def test_fit_many_gives_what_fit_gives() -> None:
-    methods = [atd.MonteCarlo(), atd.TD(), atd.TDLambda(0.5), atd.AdaptiveTD()]
+    methods: list[Method] = [atd.MonteCarlo(), atd.TD(), atd.TDLambda(0.5), atd.AdaptiveTD()]
     logs = [log(), log(episodes=7, seed=5)]
     fits = [atd.Fit(m, e, MODEL, discount=0.95, key=KEY) for m in methods for e in logs]
     together = atd.fit_many(fits, training=SHORT)
@@ -133,7 +134,7 @@ def test_fitting_the_same_shapes_again_compiles_nothing() -> None:
     everything(0)
     compilations: list[str] = []
 
-    def listen(event: str, duration: float, **rest: object) -> None:
+    def listen(event: str, duration_secs: float, **rest: str | int) -> None:
         if "backend_compile" in event:
             compilations.append(event)
 

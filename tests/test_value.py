@@ -20,7 +20,7 @@ SHORT = atd.Training(steps=100, batch_size=64)
 
 def log(shape: tuple[int, ...] = (2,), dtype: type = np.float32) -> atd.Episodes:
     rng = np.random.default_rng(0)
-    episodes = [(rng.uniform(0, 9, (13, *shape))).astype(dtype) for _ in range(12)]
+    episodes: list[np.ndarray] = [rng.uniform(0, 9, (13, *shape)).astype(dtype) for _ in range(12)]
     return atd.Episodes.from_lists(episodes, [rng.normal(size=12) for _ in episodes], [True] * 12)
 
 
@@ -127,7 +127,13 @@ def test_every_model_trains_on_the_states_it_is_for_and_survives_a_file(
 
 
 def test_every_registered_model_can_be_described_in_json() -> None:
-    made = [atd.MLP((3,)), atd.NatureCNN(), atd.Grid(1.0, (0.0,), (2.0,)), atd.Table(4), atd.Linear()]
+    made: list[Model] = [
+        atd.MLP((3,)),
+        atd.NatureCNN(),
+        atd.Grid(1.0, (0.0,), (2.0,)),
+        atd.Table(4),
+        atd.Linear(),
+    ]
     assert {type(m).__name__ for m in made} == set(MODELS)
     for model in made:
         assert from_description(json.loads(json.dumps(describe(model)))) == model

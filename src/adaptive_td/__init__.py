@@ -1,6 +1,9 @@
 """Value functions from logged episodes, with an interval for every state."""
 
-from . import intervals, targets
+from . import intervals, metrics, problems, targets
+from .adapters import load, save
+from .adapters.gym import collect
+from .check import check
 from .episodes import Episodes
 from .errors import AdaptiveTDError, DataError, Diverged, UsageError
 from .fitting import Fit, fit, fit_many
@@ -38,9 +41,15 @@ __all__ = [
     "Training",
     "UsageError",
     "ValueFunction",
+    "check",
+    "collect",
     "engine_report",
     "fit",
     "fit_many",
     "intervals",
+    "load",
+    "metrics",
+    "problems",
+    "save",
     "targets",
 ]

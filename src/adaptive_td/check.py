@@ -259,8 +259,7 @@ def _traps_of_rewards(episodes: Episodes) -> Iterator[Finding]:
 
 def _stuck(episodes: Episodes) -> Bool[np.ndarray, " steps"]:
     """Whether a transition leaves the state as it was."""
-    same = _rows(episodes.states[1:] == episodes.states[:-1])
-    return np.asarray(same[episodes.index])
+    return _rows(episodes.states[1:] == episodes.states[:-1])[episodes.index]
 
 
 def _rows(equal: Shaped[np.ndarray, "rows *obs"]) -> Bool[np.ndarray, " rows"]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from .console import emit, fail, narration, new_folder, print_table, progress_bar, show_warning
 from .errors import AdaptiveTDError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +25,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-narration = Console(stderr=True, highlight=False)
 
 Data = Annotated[
     str,
@@ -79,44 +74,19 @@ RowsOut = Annotated[
 
 def main() -> None:
     """Run a command; a mistake gets one line and its exit code, never a traceback."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = show_warning
     try:
         app()
     except AdaptiveTDError as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        fail(str(error), error.exit_code)
+    except SystemExit as ending:
+        if ending.code == 130:
+            fail("interrupted; nothing was written", 130)
+        raise
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            _fail(f"no room left on the disk for {error.filename or 'the output'}", 6)
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
-
-
-def _fail(message: str, code: int) -> None:
-    narration.print(f"adaptive-td: {message}", markup=False, soft_wrap=True)
-    sys.exit(code)
-
-
-def _show_warning(message: Warning | str, *rest: object, **options: object) -> None:
-    narration.print(f"warning: {message}", markup=False, soft_wrap=True)
-
-
-def _emit(result: Any, as_json: bool, show: Callable[[], None]) -> None:
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        show()
-
-
-def _table(title: str, header: list[str], rows: list[list[Any]]) -> None:
-    from .report import cell
-
-    table = Table(title=title, title_justify="left", show_header=any(header))
-    for k, name in enumerate(header):
-        table.add_column(name, justify="left" if k == 0 else "right")
-    for row in rows:
-        table.add_row(*(cell(value) for value in row))
-    Console(highlight=False).print(table)
+            fail(f"no room left on the disk for {error.filename or 'the output'}", 6)
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
 
 
 def _columns(given: list[str] | None) -> dict[str, str | list[str]] | None:
@@ -147,24 +117,6 @@ def _load(
     return episodes
 
 
-@contextmanager
-def _progress(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on a terminal, nothing elsewhere."""
-    from .progress import Bar
-
-    if quiet or not narration.is_terminal:
-        yield None
-        return
-    with Bar(what) as bar:
-        yield bar
-
-
-def _new_folder(path: Path) -> Path:
-    """The path itself, or where it exists the first of path-2, path-3, ... that does not."""
-    numbered = (path.with_name(f"{path.name}-{k}") for k in range(2, 10_000))
-    return path if not path.exists() else next(p for p in numbered if not p.exists())
-
-
 @app.command()
 def demo(
     out: Annotated[
@@ -182,22 +134,22 @@ def demo(
     from .problems import Labyrinth
 
     labyrinth = Labyrinth.map(int(map_)) if map_.isdigit() else Labyrinth.from_toml(map_)
-    with _progress("training four methods", quiet) as progress:
+    with progress_bar("training four methods", quiet) as progress:
         result = demonstration.run(
             labyrinth=labyrinth, episodes=episodes, steps=steps, seed=seed, progress=progress or False
         )
-    folder = _new_folder(out)
+    folder = new_folder(out)
     demonstration.write(result, folder)
     rows = result.rows
 
     def show() -> None:
-        _table(
+        print_table(
             f"map {map_}, {episodes} episodes, {steps:,} steps, seed {seed}",
             ["method", "RMSE", "MSVE", "interval covers", "overruled"],
             [[r["method"], r["rmse"], r["msve"], r["coverage"], r["overruled"]] for r in rows],
         )
 
-    _emit({"settings": result.settings, "methods": rows, "folder": str(folder)}, as_json, show)
+    emit({"settings": result.settings, "methods": rows, "folder": str(folder)}, as_json, show)
     if not quiet:
         narration.print(f"figure: {folder / 'demo.png'}\npage:   {folder / 'report.html'}", soft_wrap=True)
 
@@ -212,26 +164,29 @@ def check(
     quiet: Quiet = False,
 ) -> None:
     """What is in a log, and every trap in it that can be seen. Exit code 3 if it cannot be used."""
-    from .check import check_log
+    from dataclasses import asdict
 
-    report = check_log(data, columns=_columns(column), ends=ends, time_unit=time_unit)
+    from .check import check as find
+
+    findings = find(data, columns=_columns(column), ends=ends, time_unit=time_unit)
 
     def show() -> None:
-        _table(data, ["", ""], [[k, str(v)] for k, v in report.summary.items()])
-        for finding in report.findings:
+        for finding in findings:
             where = f" ({finding.where})" if finding.where else ""
             print(f"{finding.level}: {finding.code}: {finding.message}{where}")
-        if not report.findings:
-            print("nothing suspicious")
+        if not quiet and all(finding.level == "info" for finding in findings):
+            narration.print("nothing suspicious")
 
-    _emit(report.as_json(), as_json, show)
-    if any(finding.level == "error" for finding in report.findings):
+    emit([asdict(finding) for finding in findings], as_json, show)
+    if any(finding.level == "error" for finding in findings):
         raise typer.Exit(3)
 
 
 @app.command()
 def collect(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1.")],
+    env: Annotated[
+        str, typer.Argument(metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1.")
+    ],
     out: Annotated[Path, typer.Option(help="The log to write: .npz or .parquet.")],
     policy: Annotated[
         str, typer.Option(help="random, zero, or module:function or file.py:function (state -> action).")
@@ -245,11 +200,11 @@ def collect(
     """Log episodes of a policy in a Gymnasium environment."""
     from .adapters import save
     from .adapters.gym import collect as gather
-    from .adapters.gym import load_policy
+    from .adapters.policies import load_policy
 
     if out.exists():
         raise UsageError(f"{out} exists; a log is never overwritten")
-    with _progress("collecting episodes", quiet) as progress:
+    with progress_bar("collecting episodes", quiet) as progress:
         log = gather(
             env, load_policy(policy), episodes=episodes, seed=seed, max_steps=max_steps, progress=progress
         )
@@ -260,7 +215,7 @@ def collect(
         "transitions": log.steps,
         "terminated": int(log.ended.sum()),
     }
-    _emit(
+    emit(
         summary,
         as_json,
         lambda: None if quiet else narration.print(f"{out}: {log!r}", markup=False, soft_wrap=True),
@@ -305,8 +260,8 @@ def fit(
     """Estimate the value function of the policy that logged DATA, with an interval for every state."""
     from . import specs
     from .fitting import fit as estimate
+    from .jobs import Training
     from .scoring import score, write
-    from .training import Training
     from .uncertainty import Ensemble
 
     for path in (out, rows):
@@ -327,7 +282,7 @@ def fit(
     chosen = specs.method(method, **options.get(method, {}))
     log = _load(data, column, ends, time_unit, nonfinite, quiet)
     training = Training(steps=steps, batch_size=batch_size, learning_rate=learning_rate)
-    with _progress(f"fitting {method}", quiet) as progress:
+    with progress_bar(f"fitting {method}", quiet) as progress:
         value = estimate(
             chosen,
             log,
@@ -351,10 +306,10 @@ def fit(
         "out": None if out is None else str(out),
         "rows": None if rows is None else str(rows),
     }
-    _emit(
+    emit(
         summary,
         as_json,
-        lambda: None if quiet else _table("fitted", ["", ""], [[k, v] for k, v in summary.items()]),
+        lambda: None if quiet else print_table("fitted", ["", ""], [[k, v] for k, v in summary.items()]),
     )
 
 
@@ -407,14 +362,14 @@ def compare(
     """Which method suits this log? All on held-out episodes, by paired differences with intervals."""
     from . import compare as comparing
     from . import specs
-    from .training import Training
+    from .jobs import Training
 
     if out is not None and out.exists():
         raise UsageError(f"{out} exists; a report is never overwritten")
     chosen = {spec: specs.method(spec) for spec in methods.split(",")}
     log = _load(data, column, ends, time_unit, nonfinite, quiet)
     training = Training(steps=steps, batch_size=batch_size, learning_rate=learning_rate)
-    with _progress(f"fitting {len(chosen)} methods", quiet) as progress:
+    with progress_bar(f"fitting {len(chosen)} methods", quiet) as progress:
         result = comparing.compare(
             log,
             chosen,
@@ -440,9 +395,9 @@ def compare(
                 ]
             )
         title = f"{result.visits:,} held-out visits of {len(result.test)} episodes"
-        _table(title, ["method", "MSE to returns", "less the best's", "95% interval", "verdict"], rows)
+        print_table(title, ["method", "MSE to returns", "less the best's", "95% interval", "verdict"], rows)
 
-    _emit(result.as_json(), as_json, show)
+    emit(result.as_json(), as_json, show)
     for name, step in result.diverged.items():
         narration.print(f"warning: {name} diverged at step {step}", markup=False)
     if out is not None:
@@ -456,4 +411,6 @@ def doctor(as_json: AsJson = False) -> None:
     from .doctor import facts
 
     found = facts()
-    _emit(found, as_json, lambda: _table("adaptive-td", ["", ""], [[k, str(v)] for k, v in found.items()]))
+    emit(
+        found, as_json, lambda: print_table("adaptive-td", ["", ""], [[k, str(v)] for k, v in found.items()])
+    )

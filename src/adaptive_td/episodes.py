@@ -361,4 +361,4 @@ def _finite(array: np.ndarray) -> Bool[np.ndarray, " rows"]:
     """Whether a row is free of NaN and infinity."""
     if array.dtype.kind != "f":
         return np.ones(len(array), bool)
-    return np.asarray(np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
+    return np.isfinite(array).all(axis=tuple(range(1, array.ndim)))

@@ -38,5 +38,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """An error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return UsageError(f"unknown {kind} {name!r}{hint} Known: {', '.join(names)}.")
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    known_names = f"Known: {', '.join(names)}." if names else "There is none."
+    return UsageError(f"unknown {kind} {name!r}{hint} {known_names}")

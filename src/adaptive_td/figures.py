@@ -15,6 +15,7 @@ DIVERGING = "PuOr_r"
 SEQUENTIAL = "viridis"
 
 Plane = Float[np.ndarray, "rows columns"]
+Wall = tuple[float, float, float, float]
 
 
 def plane(
@@ -23,7 +24,7 @@ def plane(
     *,
     extent: tuple[float, float, float, float],
     title: str,
-    walls: Sequence[tuple[float, ...]] = (),
+    walls: Sequence[Wall] = (),
     limit: float | None = None,
 ) -> Any:
     """One heat map of the plane with its walls; a `limit` makes the scale diverge around zero."""
@@ -42,23 +43,23 @@ def error_maps(
     overruled: Plane,
     *,
     extent: tuple[float, float, float, float],
-    walls: Sequence[tuple[float, ...]],
+    walls: Sequence[Wall],
     unit: str,
 ) -> Figure:
-    """True values, the error of each method on one scale, and where TD was overruled."""
-    figure = Figure(figsize=(11, 5.2), layout="constrained")
-    axes = figure.subplots(2, 3).ravel()
-    value = plane(axes[0], truth, extent=extent, title="true value", walls=walls)
-    figure.colorbar(value, ax=axes[0], label=unit, shrink=0.8)
+    """True values, where TD was overruled, and the error of four methods on one scale."""
+    figure = Figure(figsize=(11.5, 5), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.75])
+    top, bottom = left.subplots(2, 1)
+    place: dict[str, Any] = {"extent": extent, "walls": walls}
+    value = plane(top, truth, title="true value v(s)", **place)
+    left.colorbar(value, ax=top, label=unit)
+    share = plane(bottom, overruled, title="Adaptive TD: TD target overruled", limit=1, **place)
+    left.colorbar(share, ax=bottom, label="share above (+)\nor below (−) the interval")
     limit = float(np.quantile(np.abs(np.stack([e for _, e in errors])), 0.99))
-    image = None
-    for ax, (title, error) in zip(axes[1:5], errors, strict=True):
-        image = plane(ax, error, extent=extent, title=title, walls=walls, limit=limit)
-    figure.colorbar(image, ax=list(axes[1:5]), label=f"error V(s) − v(s), {unit}", shrink=0.8)
-    share = plane(
-        axes[5], overruled, extent=extent, title="Adaptive TD: where TD was overruled", walls=walls, limit=1
-    )
-    figure.colorbar(share, ax=axes[5], label="above (+) or below (−)\nthe interval, share", shrink=0.8)
+    axes = right.subplots(2, 2)
+    for ax, (title, error) in zip(axes.flat, errors, strict=True):
+        image = plane(ax, error, title=title, limit=limit, **place)
+    right.colorbar(image, ax=axes, label=f"error V(s) − v(s), {unit}", extend="both")
     return figure
 
 

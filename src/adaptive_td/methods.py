@@ -220,7 +220,7 @@ class AdaptiveTD:
             refresh = Refresh(refresh_interval(task, 0.0), update)
         job = task.job(
             0,
-            ("adaptive", self.uncertainty, self.level, self.fallback, self.check),
+            ("adaptive", repr(self)),
             rows,
             bootstraps=True,
             fallback=self.fallback,
@@ -252,13 +252,13 @@ def _side(tested: Float[Array, " padded"], interval: Interval) -> Int8[Array, " 
 class _Cells(NamedTuple):
     """The cell of the state that each transition leaves (padding has one of its own), and their number."""
 
-    index: Int[Array, " padded"]
-    count: int
+    cell: Int[Array, " padded"]
+    cells: int
 
     def mean(self, x: Float[Array, " padded"]) -> Float[Array, " padded"]:
         """The mean of x over all transitions of the same cell."""
-        sums = jax.ops.segment_sum(jnp.stack([x, jnp.ones_like(x)], axis=1), self.index, self.count)
-        return (sums[:, 0] / sums[:, 1])[self.index]
+        sums = jax.ops.segment_sum(jnp.stack([x, jnp.ones_like(x)], axis=1), self.cell, self.cells)
+        return (sums[:, 0] / sums[:, 1])[self.cell]
 
 
 def _cells(task: Task) -> _Cells:

@@ -13,9 +13,7 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from .errors import UsageError
-
-DIVERGING = "PuOr_r"
-SEQUENTIAL = "Viridis"
+from .figures import DIVERGING, SEQUENTIAL, Wall
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; color: #222; }
@@ -83,7 +81,7 @@ def maps(
     *,
     x: Any,
     y: Any,
-    walls: Sequence[tuple[float, float, float, float]] = (),
+    walls: Sequence[Wall] = (),
     label: str,
     diverging: bool,
     columns: int = 2,
@@ -106,6 +104,8 @@ def maps(
     if diverging:
         scale["cmid"] = 0
     figure.update_layout(coloraxis=scale, height=330 * rows, margin={"t": 40, "b": 30})
-    figure.update_yaxes(scaleanchor="x", constrain="domain")
-    figure.update_xaxes(constrain="domain")
+    for k in range(len(panels)):
+        axis = {"row": k // columns + 1, "col": k % columns + 1}
+        figure.update_yaxes(scaleanchor=f"x{k + 1 if k else ''}", constrain="domain", **axis)
+        figure.update_xaxes(constrain="domain", **axis)
     return figure

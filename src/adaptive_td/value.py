@@ -61,7 +61,8 @@ class ValueFunction:
 
     def __call__(self, states: Any) -> Float[np.ndarray, " *batch"]:
         """V at one state or at many: any leading axes, then the shape of a state."""
-        return self._at(_value, self.function, states)
+        values: Float[np.ndarray, " *batch"] = self._at(_value, self.function, states)
+        return values
 
     def interval(self, states: Any, level: float | None = None) -> Interval:
         """The interval of the uncertainty estimate at one state or many; `level` defaults to the method's."""

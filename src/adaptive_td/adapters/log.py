@@ -13,10 +13,13 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..episodes import Episodes, NonFinite
-from ..errors import DataError
+from adaptive_td.episodes import Episodes, NonFinite
+from adaptive_td.errors import DataError
 
 Ends = Literal["terminated", "truncated"]
+
+KEY = "key:"
+"""What the name of a key column begins with in the files that we write."""
 
 ENDS_NOT_STATED = (
     "does not say how episodes end: give a column for `terminated` (the process stopped, nothing follows) or "
@@ -109,7 +112,7 @@ def _differing(
 def cut_at_flags(
     terminated: Bool[np.ndarray, " steps"], truncated: Bool[np.ndarray, " steps"]
 ) -> tuple[Int[np.ndarray, " episodes"], Bool[np.ndarray, " episodes"]]:
-    """Lengths and kinds of end of episodes that stop where either flag is set; the log's own end truncates."""
+    """Lengths and kinds of end of episodes that stop where a flag is set; the log's own end truncates."""
     last = terminated | truncated
     last[-1:] = True
     ends = np.flatnonzero(last)

@@ -30,13 +30,13 @@ from typing import IO, Literal
 
 import numpy as np
 
-from ..episodes import Episodes, as_flags
-from ..errors import DataError, UsageError
-from .log import ENDS_NOT_STATED, Ends, Log, cut_at_flags, refuse_bomb
+from adaptive_td.episodes import Episodes, as_flags
+from adaptive_td.errors import DataError, UsageError
+
+from .log import ENDS_NOT_STATED, KEY, Ends, Log, cut_at_flags, refuse_bomb
 from .names import find_name
 
 REQUIRED = ("states", "rewards", "lengths", "ended")
-KEY = "key:"
 END_FIELDS: tuple[Literal["terminated", "truncated", "done"], ...] = ("terminated", "truncated", "done")
 UNPICKLING = (
     "can only be read by unpickling, which runs whatever code the file holds; store plain numbers instead, "
@@ -51,7 +51,6 @@ _BROKEN = (
     OSError,
     RuntimeError,
     SyntaxError,
-    TypeError,
     ValueError,
 )
 
@@ -59,11 +58,15 @@ _BROKEN = (
 def read(path: Path, *, ends: Ends | None = None, max_bytes: int = 2**30) -> Log:
     """The rows of an .npz archive of either layout."""
     size = path.stat().st_size
+    with path.open("rb") as stream:
+        if stream.read(1) == b"\x80":
+            raise DataError(f"{path.name}: holds a pickle, which {UNPICKLING}")
     with _naming(path.name, size):
         archive = zipfile.ZipFile(path)
     with archive:
         fields = _judge(archive, size, max_bytes)
-        return _read_ours(fields, ends) if "states" in fields else _read_flat(fields, ends)
+        ours = "states" in fields and bool({"lengths", "ended"} & set(fields))
+        return _read_ours(fields, ends) if ours else _read_flat(fields, ends)
 
 
 def write(stream: IO[bytes], episodes: Episodes) -> None:
@@ -110,8 +113,9 @@ def _read_flat(fields: dict[str, _Field], ends: Ends | None) -> Log:
     observation, reward = find_name("observation", fields), find_name("reward", fields)
     if observation is None or reward is None:
         raise DataError(
-            f"observations or rewards: missing; found {', '.join(sorted(fields)) or 'nothing'}; an .npz holds "
-            f"either {', '.join(REQUIRED)}, or observations, rewards, terminated, truncated"
+            f"{'rewards' if observation else 'observations'}: missing; found "
+            f"{', '.join(sorted(fields)) or 'nothing'}; an .npz holds either {', '.join(REQUIRED)}, or "
+            "observations, rewards, terminated, truncated"
         )
     states, rewards = fields[observation].array(), fields[reward].array()
     if rewards.ndim != 1 or states.shape[:1] != rewards.shape or not len(rewards):
@@ -178,23 +182,28 @@ def _judge(archive: zipfile.ZipFile, size: int, max_bytes: int) -> dict[str, _Fi
             raise DataError(f"{name}: appears twice in the archive")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise DataError(f"{name}: compressed in a way that NumPy does not use")
-        with _naming(name, member.file_size), archive.open(member) as stream:
-            dtype, declared = _header(stream)
-            held = member.file_size - stream.tell()
+        if member.comment:  # a damaged length of it would swallow the fields that follow
+            raise DataError(
+                f"{name}: carries a comment of {len(member.comment)} bytes, as NumPy never writes"
+            )
+        dtype, declared, held = _header(name, archive, member)
         if declared != held and not dtype.hasobject:
             raise DataError(f"{name}: declares {declared} bytes of data and holds {held}")
         fields[name] = _Field(name, archive, member, dtype)
     return fields
 
 
-def _header(stream: IO[bytes]) -> tuple[np.dtype, int]:
-    """The element type of a .npy stream and the bytes of data that it declares."""
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"array format version {version} is not for plain numbers")
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = header(stream)
-    return dtype, math.prod(shape) * dtype.itemsize
+def _header(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[np.dtype, int, int]:
+    """The element type of an array, and the bytes of data that it declares and that it holds."""
+    with _naming(name, member.file_size), archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise ValueError(f"array format version {version} is not for plain numbers")
+        return dtype, math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
 
 
 def _refuse_unsafe_name(name: str) -> None:
