@@ -18,8 +18,8 @@ log = atd.Episodes(
     lengths=np.full(episodes, steps),
     ended=np.ones(episodes, bool),
 )
-training = atd.Training(steps=100)
-value = atd.fit(atd.AdaptiveTD(), log, atd.MLP((50, 50)), discount=0.99, key=0, training=training, progress=False)
+settings = {"discount": 0.99, "key": 0, "training": atd.Training(steps=100), "progress": False}
+value = atd.fit(atd.AdaptiveTD(), log, atd.MLP((50, 50)), **settings)
 assert len(value.diagnostics.overruled) == log.steps
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """

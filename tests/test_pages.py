@@ -1,4 +1,4 @@
-"""Pages as a browser shows them. Needs a Chromium; where there is none these tests say so and are left out."""
+"""Pages as a browser shows them; without a Chromium these tests say so and are left out."""
 
 import re
 import shutil

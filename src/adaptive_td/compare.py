@@ -132,11 +132,15 @@ def page(result: Comparison, settings: Mapping[str, Any]) -> Page:
         "differences, whose intervals come from resampling whole episodes."
     )
     report.table(
-        ["method", "mean squared error to returns", "", "difference to the best", "", "verdict"],
+        ["method", "mean squared error to returns", "95%", "difference to the best", "95%", "verdict"],
         [
             [name, error.value, _range(error), *_to_best(result, name), result.verdict(name)]
             for name, error in sorted(result.errors.items(), key=lambda item: item[1].value)
         ],
+    )
+    report.text(
+        "The best method is picked on the same episodes that it is judged by, which flatters it a little.",
+        note=True,
     )
     for name, step in result.diverged.items():
         report.text(f"{name} diverged at step {step} and is left out.", note=True)

@@ -41,10 +41,10 @@ def print_table(title: str, header: list[str], rows: list[list[Any]]) -> None:
     """A table on standard output."""
     table = Table(title=title, title_justify="left", show_header=any(header))
     for k, name in enumerate(header):
-        table.add_column(name, justify="left" if k == 0 else "right")
+        table.add_column(name, justify="left" if k == 0 else "right", no_wrap=k == 0)
     for row in rows:
         table.add_row(*(cell(value) for value in row))
-    Console(highlight=False).print(table)
+    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table)
 
 
 @contextmanager
