@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
@@ -27,6 +27,7 @@ PILOT = 512
 """Rollouts of each state that only decide how many it needs."""
 
 
+@runtime_checkable
 class Problem(Protocol):
     """A Markov process with rewards whose values are known: what methods are compared on."""
 
@@ -60,6 +61,7 @@ class Problem(Protocol):
         """The values of the states of `grid()`, with their standard errors."""
 
 
+@runtime_checkable
 class Simulated(Problem, Protocol):
     """A problem whose true values are averages of simulated returns."""
 
