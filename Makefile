@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-slow lint format bench clean
+NATIVE := src/adaptive_td/native
+KERNEL := $(NATIVE)/kernel_baseline.so
+SANITIZED := build/sanitized
+
+.PHONY: help demo test test-slow test-sanitize lint format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,14 +25,23 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(PIP) --editable ".[dev]"
 	touch $(VENV)/.core $@
 
+$(KERNEL): $(NATIVE)/kernel.cpp $(NATIVE)/build.py | $(BIN)/python
+	-$(BIN)/python $(NATIVE)/build.py
+
 demo: $(VENV)/.core  ## four methods on a walk among walls: table, heat maps, HTML page
 	$(BIN)/adaptive-td demo
 
-test: $(VENV)/.dev  ## all tests but the slow ones, on all cores
+test: $(VENV)/.dev $(KERNEL)  ## all tests but the slow ones, on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: $(VENV)/.dev  ## the tests that take minutes
+test-slow: $(VENV)/.dev $(KERNEL)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-sanitize: $(VENV)/.dev  ## the kernel's tests with address and undefined-behaviour sanitizers
+	$(BIN)/python $(NATIVE)/build.py $(SANITIZED) --sanitize
+	ADAPTIVE_TD_KERNELS=$(SANITIZED) ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so.6)" \
+	$(BIN)/python -m pytest tests/test_engines.py -k "any_shape or threads or kind_and_shape or whole or 100_updates"
 
 lint: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .
@@ -39,8 +52,14 @@ format: $(VENV)/.dev  ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## speed, as ratios in one run
-	$(BIN)/python -m benchmarks
+BENCH := .venv-bench
+$(BENCH)/.done: pyproject.toml
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	touch $@
+
+bench: $(BENCH)/.done  ## speed beside PyTorch and JAX, as ratios in one run (resumes where it stopped)
+	$(BENCH)/bin/python -m benchmarks
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -72,8 +72,8 @@ def noisy(episodes: int = 40, steps: int = 30, seed: int = 0) -> atd.Episodes:
 STATES = np.random.default_rng(1).normal(size=(50, 2)) * 3
 
 
-def fitted(method: Method, **options: object) -> atd.ValueFunction:
-    training = atd.Training(steps=300)
+def fitted(method: Method, *, steps: int = 300, **options: object) -> atd.ValueFunction:
+    training = atd.Training(steps=steps)
     return atd.fit(method, noisy(), atd.MLP((16, 16)), discount=0.95, key=KEY, training=training, **options)  # type: ignore[arg-type]
 
 
@@ -92,9 +92,10 @@ def test_one_step_td_takes_the_very_steps_of_td() -> None:
 
 
 def test_lambda_one_and_an_endless_window_regress_on_monte_carlo_returns() -> None:
-    mc = fitted(atd.MonteCarlo())(STATES)
-    assert np.allclose(fitted(atd.TDLambda(1.0))(STATES), mc, atol=1e-4)
-    assert np.allclose(fitted(atd.NStepTD(1000))(STATES), mc, atol=1e-4)
+    """Over 100 steps: the returns differ in their last bits, which a ReLU near 0 may later make large."""
+    mc = fitted(atd.MonteCarlo(), steps=100)(STATES)
+    assert np.allclose(fitted(atd.TDLambda(1.0), steps=100)(STATES), mc, atol=1e-4)
+    assert np.allclose(fitted(atd.NStepTD(1000), steps=100)(STATES), mc, atol=1e-4)
 
 
 def test_level_zero_overrules_every_target_and_distils_the_ensemble() -> None:

@@ -14,10 +14,11 @@ from scipy import stats
 
 import adaptive_td as atd
 from adaptive_td import targets
+from adaptive_td.jobs import Job
 from adaptive_td.methods import Method, td_rows
 from adaptive_td.rows import counter_bits, padded_size, prepare
 from adaptive_td.tasks import Task
-from adaptive_td.training import Job, train
+from adaptive_td.training import train
 
 KEY = jax.random.key(3)
 MODEL = atd.MLP((16, 16))
@@ -47,10 +48,14 @@ def weights(network: eqx.Module) -> list[np.ndarray]:
 
 
 def test_the_loop_takes_the_steps_that_the_update_says() -> None:
-    """The same batches through a loop written out with Optax agree with the compiled one."""
+    """The same batches through a loop written out with Optax agree with the compiled one.
+
+    The native kernel is held against a reference in test_engines.py: with this seed a ReLU's input is within
+    rounding of 0 at step 91, where loops that round differently part.
+    """
     work = task(log())
     job = td_job(work)
-    trained = train([job], SHORT)[0]
+    trained = train([job], SHORT, engine="xla")[0]
     optimiser = optax.adam(SHORT.learning_rate)
     network = job.network
     state = optimiser.init(eqx.filter(network, eqx.is_inexact_array))
@@ -68,7 +73,7 @@ def test_the_loop_takes_the_steps_that_the_update_says() -> None:
 
     for k in range(100):
         network, state = step(network, state, jnp.asarray(k))
-    hundred = train([job], atd.Training(steps=100, batch_size=64))[0]
+    hundred = train([job], atd.Training(steps=100, batch_size=64), engine="xla")[0]
     for a, b in zip(weights(hundred.network), weights(network), strict=True):
         assert np.allclose(a, b, atol=1e-5)
     assert any(not np.allclose(a, b) for a, b in zip(weights(trained.network), weights(network), strict=True))

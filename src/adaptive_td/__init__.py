@@ -8,9 +8,10 @@ from .episodes import Episodes
 from .errors import AdaptiveTDError, DataError, Diverged, UsageError
 from .fitting import Fit, fit, fit_many
 from .intervals import Interval
+from .jobs import Training
 from .methods import TD, AdaptiveTD, MonteCarlo, MonteCarloEnsemble, NStepTD, TDLambda
 from .models import MLP, Grid, Linear, NatureCNN, Table
-from .training import Training
+from .training import EngineReport, engine_report
 from .uncertainty import Ensemble
 from .value import Diagnostics, ValueFunction
 
@@ -24,6 +25,7 @@ __all__ = [
     "DataError",
     "Diagnostics",
     "Diverged",
+    "EngineReport",
     "Ensemble",
     "Episodes",
     "Fit",
@@ -41,6 +43,7 @@ __all__ = [
     "ValueFunction",
     "check",
     "collect",
+    "engine_report",
     "fit",
     "fit_many",
     "intervals",

@@ -260,8 +260,8 @@ def fit(
     """Estimate the value function of the policy that logged DATA, with an interval for every state."""
     from . import specs
     from .fitting import fit as estimate
+    from .jobs import Training
     from .scoring import score, write
-    from .training import Training
     from .uncertainty import Ensemble
 
     for path in (out, rows):
@@ -362,7 +362,7 @@ def compare(
     """Which method suits this log? All on held-out episodes, by paired differences with intervals."""
     from . import compare as comparing
     from . import specs
-    from .training import Training
+    from .jobs import Training
 
     if out is not None and out.exists():
         raise UsageError(f"{out} exists; a report is never overwritten")

@@ -15,12 +15,13 @@ from jaxtyping import Float, Int
 from .episodes import Episodes
 from .errors import DataError, Diverged
 from .fitting import Fit, fit_many
+from .jobs import Training
 from .methods import Method
 from .metrics import Estimate, cluster_bootstrap, paired_difference
 from .report import Page
 from .targets import lambda_returns, monte_carlo_returns
 from .tasks import MASK_TOLERANCE
-from .training import Progress, Training
+from .training import Progress
 from .value import ValueFunction
 
 

@@ -13,11 +13,12 @@ from jaxtyping import Float
 from . import figures, metrics
 from .errors import Diverged
 from .fitting import Fit, fit_many
+from .jobs import Training
 from .methods import TD, AdaptiveTD, Method, MonteCarlo, MonteCarloEnsemble
 from .models import MLP
 from .problems import Labyrinth
 from .report import Page, maps
-from .training import Progress, Training
+from .training import Progress
 from .value import ValueFunction
 
 METHODS: dict[str, Method] = {

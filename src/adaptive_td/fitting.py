@@ -14,12 +14,13 @@ from jaxtyping import Float, PRNGKeyArray
 
 from .episodes import Episodes
 from .errors import Diverged
+from .jobs import Job, Trained, Training
 from .methods import Fitted, Method
 from .models import Custom, as_model
 from .progress import Bar
 from .rows import Data, prepare
 from .tasks import Recipe, Task
-from .training import Job, Progress, Trained, Training, train
+from .training import Engine, Progress, train
 from .value import Diagnostics, ValueFunction
 
 
@@ -45,23 +46,29 @@ def fit(
     training: Training | None = None,
     normalize: bool = True,
     progress: Progress | bool | None = None,
+    engine: Engine = "auto",
 ) -> ValueFunction:
     """Estimate the value function of the policy that logged these episodes.
 
     `discount` is γ per unit of time (or one per transition). States are scaled to [-1, 1] and rewards divided
     by a constant while training, and the value function undoes it; `normalize=False` trains on raw numbers.
     `progress` is True or False for a bar on standard error or none (default: a bar on a terminal), or a
-    function of (updates done, updates in all). Raises `Diverged` if the loss does not stay finite.
+    function of (updates done, updates in all). `engine` insists on "native" or "xla"; by default the native
+    kernel trains dense networks on a CPU. Raises `Diverged` if the loss does not stay finite.
     """
     one = Fit(method, episodes, model, discount=discount, key=key, normalize=normalize)
-    result = fit_many([one], training=training, progress=progress)[0]
+    result = fit_many([one], training=training, progress=progress, engine=engine)[0]
     if isinstance(result, Diverged):
         raise result
     return result
 
 
 def fit_many(
-    fits: Sequence[Fit], *, training: Training | None = None, progress: Progress | bool | None = None
+    fits: Sequence[Fit],
+    *,
+    training: Training | None = None,
+    progress: Progress | bool | None = None,
+    engine: Engine = "auto",
 ) -> list[ValueFunction | Diverged]:
     """Fit value functions side by side; logs, members and intervals that several share are computed once.
 
@@ -94,7 +101,7 @@ def fit_many(
         stage, waiting = waiting, {}
         jobs = [job for wanted in stage.values() for job in wanted]
         with _bar(progress, len(stage)) as report:
-            trained = iter(train(jobs, training, progress=report))
+            trained = iter(train(jobs, training, progress=report, engine=engine))
         for k, wanted in stage.items():
             advance(k, [next(trained) for _ in wanted])
     return [result for result in results if result is not None]

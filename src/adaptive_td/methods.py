@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, Int8
 
 from .errors import UsageError
 from .intervals import Interval
+from .jobs import History, Refresh, over_states
 from .models import Grid, Table
 from .rows import Data, Rows, unbounded
 from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window
@@ -31,7 +32,6 @@ from .tasks import (
     nothing_to_learn,
     weight_beyond,
 )
-from .training import History, Refresh, over_states
 from .uncertainty import Ensemble, Mean, Uncertainty, interval_at_transitions
 
 Check = Literal["sample", "mean", "value"]

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .episodes import Episodes, ranges
 from .errors import DataError, UsageError
+from .jobs import Job, Trained, Training
 from .models import Model
 from .rows import Data, Rows, make_draws, unbounded
 from .targets import lambda_returns
-from .training import Job, Trained, Training
 
 Result = TypeVar("Result")
 Recipe = Generator[list[Job], list[Trained], Result]

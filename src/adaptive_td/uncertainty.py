@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 
 from .errors import UsageError
 from .intervals import Interval, student_t_interval
+from .jobs import over_states
 from .rows import Data
 from .tasks import Recipe, Task, Truncation, bootstrap_visits, monte_carlo_rows
-from .training import over_states
 
 
 @runtime_checkable

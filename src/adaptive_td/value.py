@@ -18,10 +18,10 @@ from jaxtyping import Array, Float, Int8, Shaped
 
 from .errors import DataError, UsageError
 from .intervals import Interval
+from .jobs import History
 from .methods import METHODS, Method
 from .models import Model, as_model, describe, from_description
 from .rows import Scaling, padded_size
-from .training import History
 from .uncertainty import Ensemble, Mean
 
 FORMAT = 1

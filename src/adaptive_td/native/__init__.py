@@ -1,0 +1,188 @@
+"""The native engine: the one update of `rows.py` for dense ReLU networks on a CPU, in C++ (kernel.cpp).
+
+Nothing of a log is copied: the kernel reads the arrays of `Data` and `Rows` where they lie.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from adaptive_td.errors import UsageError
+from adaptive_td.jobs import HISTORY, Job, Training, options
+from adaptive_td.models import Dense, Flattened
+from adaptive_td.rows import Data, Rows
+
+from .library import ALIGNMENT, Library, Problem, Unavailable, best
+
+_FALLBACKS = {"midpoint": 0, "endpoint": 1, "return": 2}
+_FLOATS = ALIGNMENT // 4
+
+
+def unavailable() -> str | None:
+    """Why the kernel serves nothing here, or None."""
+    if jax.default_backend() != "cpu":
+        return f"JAX runs on {jax.default_backend()}, and the kernel on CPUs"
+    found = best()
+    return str(found) if isinstance(found, Unavailable) else None
+
+
+def kernel() -> Library:
+    """The kernel for this machine; raises `UsageError` where there is none."""
+    found = best()
+    if isinstance(found, Unavailable):
+        raise UsageError(f"the native kernel does not serve: {found}")
+    return found
+
+
+def obstacle(job: Job) -> str | None:
+    """Why the kernel cannot train this job, or None."""
+    dense = _dense(job.network)
+    if dense is None:
+        return f"it trains dense ReLU networks (MLP), not {type(job.network).__name__}"
+    if dense.weights[-1].shape[1] != 1:
+        return f"the network has {dense.weights[-1].shape[1]} outputs"
+    rows = job.rows
+    floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *rows.bounds, rows.fallback)
+    wider = next((x.dtype for x in floats if x.dtype != jnp.float32), None)
+    if wider is not None:
+        return f"numbers are {wider}, and the kernel works in float32"
+    return unavailable()
+
+
+def _dense(network: Any) -> Dense | None:
+    inner = network.network if type(network) is Flattened else network
+    return inner if type(inner) is Dense else None
+
+
+def _aligned(size: int) -> Float[np.ndarray, " size"]:
+    """Zeros that start where the kernel's vectors may."""
+    memory = np.zeros(size * 4 + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size * 4].view(np.float32)
+
+
+def _states(data: Data) -> Shaped[np.ndarray, "rows *obs"]:
+    """The states as the kernel can read them: bytes or float32."""
+    states = np.asarray(data.states)
+    return states if states.dtype in (np.uint8, np.float32) else states.astype(np.float32)
+
+
+class NativeRun:
+    """One network in training by the kernel."""
+
+    def __init__(self, job: Job, training: Training, using: Library | None = None):
+        self._kernel = using or kernel()
+        self._network = job.network
+        dense = _dense(job.network)
+        assert dense is not None
+        shapes = [w.shape for w in dense.weights]
+        layers = [np.vstack([w, b]) for w, b in zip(dense.weights, dense.biases, strict=True)]
+        used = sum(layer.size for layer in layers)
+        padded = -(-used // _FLOATS) * _FLOATS
+        self._parameters, self._moments = _aligned(padded), (_aligned(padded), _aligned(padded))
+        self._parameters[:used] = np.concatenate([layer.ravel() for layer in layers])
+        self._history = np.zeros((1, HISTORY, 4), np.float32)
+        form = options(job, training)
+        seed = np.asarray(job.seed, np.uint32)
+        self._problem = Problem(
+            layers=len(layers),
+            padded=padded,
+            seed=(ctypes.c_uint32 * 2)(*seed.tolist()),
+            batch=form.batch,
+            whole=form.whole,
+            bootstraps=form.bootstraps,
+            tests_value=form.tests == "value",
+            fallback=_FALLBACKS[form.fallback],
+            learning_rate=training.learning_rate,
+            epsilon=training.epsilon,
+            steps=training.steps,
+            diverged_at=-1,
+        )
+        self._keep: dict[str, np.ndarray] = {}
+        states, scaling = _states(job.data), job.data.scaling
+        self._size = len(states)
+        self._point(
+            sizes=np.array([shapes[0][0], *(out for _, out in shapes)], np.int32),
+            parameters=self._parameters,
+            first_moment=self._moments[0],
+            second_moment=self._moments[1],
+            states=states,
+            center=np.ravel(scaling.center).astype(np.float32),
+            half=np.ravel(scaling.half).astype(np.float32),
+            index=np.asarray(job.data.index),
+            history=self._history,
+        )
+        self._problem.states_are_bytes = states.dtype == np.uint8
+        self._check(self._keep["index"], self._size)
+        self.replace_rows([job.rows])
+
+    def _point(self, **arrays: np.ndarray | None) -> None:
+        """Let the kernel see these arrays, and keep them alive."""
+        for name, array in arrays.items():
+            if array is None:
+                setattr(self._problem, name, None)
+                continue
+            assert array.flags.c_contiguous
+            self._keep[name] = array
+            setattr(self._problem, name, array.ctypes.data)
+
+    @staticmethod
+    def _check(index: Int[np.ndarray, " n"], size: int) -> None:
+        """The kernel trusts its indices, so they are checked here."""
+        if index.dtype != np.int32 or index.min() < 0 or index.max() >= size:
+            raise UsageError(f"rows must refer to states 0, ..., {size - 1}")
+
+    def advance(self, start: int, stop: int, threads: int) -> None:
+        """Take steps start, ..., stop - 1; the same bits for any number of threads."""
+        self._kernel.advance(self._problem, start, stop, threads)
+
+    def networks(self) -> list[eqx.Module]:
+        """The network as it is now."""
+        weights, biases, at = [], [], 0
+        dense = _dense(self._network)
+        assert dense is not None
+        for inputs, outputs in (w.shape for w in dense.weights):
+            layer = self._parameters[at : at + (inputs + 1) * outputs].reshape(inputs + 1, outputs).copy()
+            weights.append(jnp.asarray(layer[:-1]))
+            biases.append(jnp.asarray(layer[-1]))
+            at += layer.size
+        trained = Dense(weights, biases)
+        return [Flattened(trained) if isinstance(self._network, Flattened) else trained]
+
+    def rows(self) -> list[Rows]:
+        """What it is fitted to."""
+        return [self._rows]
+
+    def replace_rows(self, rows: list[Rows]) -> None:
+        """Fit it to these rows from now on."""
+        self._rows = new = rows[0]
+        lower, upper = np.asarray(new.bounds.lower), np.asarray(new.bounds.upper)
+        bounded = np.isfinite(lower).any() or np.isfinite(upper).any()
+        self._problem.count = int(new.count)
+        self._point(
+            draws=np.asarray(new.draws),
+            rewards=np.asarray(new.rewards),
+            next_index=np.asarray(new.next_index) if self._problem.bootstraps else None,
+            discounts=np.asarray(new.discounts) if self._problem.bootstraps else None,
+            lower=lower if bounded else None,
+            upper=upper if bounded else None,
+            fallback_values=np.asarray(new.fallback) if self._problem.fallback == 2 else None,
+        )
+        self._check(self._keep["draws"], len(self._keep["index"]))
+        if self._problem.bootstraps:
+            self._check(self._keep["next_index"], self._size)
+
+    def history(self) -> Float[np.ndarray, "networks 100 4"]:
+        """Sums over each hundredth of training."""
+        return self._history
+
+    def diverged_at(self) -> Int[np.ndarray, " networks"]:
+        """The first step whose loss was not finite, or -1."""
+        return np.array([self._problem.diverged_at])

@@ -1,0 +1,159 @@
+"""The XLA engine: the one update of `rows.py` for any network on any device, as a compiled loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, UInt32
+
+from .jobs import HISTORY, Job, Options, Training, evaluate, options
+from .rows import Data, Rows, counter_bits
+from .targets import adaptive_targets
+
+
+class _State(NamedTuple):
+    """What the loop carries."""
+
+    params: Any
+    optimiser: optax.OptState
+    history: Float[Array, "100 4"]
+    diverged_at: Int[Array, ""]
+
+
+class _Settings(NamedTuple):
+    """What may change without compiling again."""
+
+    learning_rate: Float[Array, ""]
+    epsilon: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+@eqx.filter_jit
+def _advance(
+    state: _State,
+    static: Any,
+    data: Data,
+    rows: Rows,
+    seed: UInt32[Array, "*stack 2"],
+    start: Int[Array, ""],
+    stop: Int[Array, ""],
+    settings: _Settings,
+    options: Options,
+    stacked: bool,
+) -> _State:
+    """Take steps start, ..., stop - 1 of the one update."""
+    adam = optax.adam(settings.learning_rate, eps=settings.epsilon)
+    lanes = jnp.arange(options.batch, dtype=jnp.uint32)
+
+    def update(step: Array, state: _State, rows: Rows, seed: Array) -> _State:
+        slots = lanes if options.whole else counter_bits(seed, step, lanes) % rows.count.astype(jnp.uint32)
+        i = rows.draws[slots]
+        lower, upper = rows.bounds.lower[i], rows.bounds.upper[i]
+        target = rows.rewards[i]
+        if options.bootstraps:
+            network = eqx.combine(state.params, static)
+            target += rows.discounts[i] * evaluate(network, data, data.states[rows.next_index[i]])
+
+        def loss_and_tested(params: Any) -> tuple[Array, Array]:
+            value = evaluate(eqx.combine(params, static), data, data.states[data.index[i]])
+            tested = jax.lax.stop_gradient(value) if options.tests == "value" else target
+            y = adaptive_targets(
+                target,
+                (lower, upper),
+                fallback=options.fallback,
+                returns=rows.fallback[i],
+                tested=tested,
+            )
+            return jnp.mean(jnp.square(jax.lax.stop_gradient(y) - value)), tested
+
+        (loss, tested), gradient = jax.value_and_grad(loss_and_tested, has_aux=True)(state.params)
+        change, optimiser = adam.update(gradient, state.optimiser)
+        params = optax.apply_updates(state.params, change)
+        entry = jnp.stack([loss, jnp.mean(tested <= lower), jnp.mean(tested >= upper), jnp.ones(())])
+        history = state.history.at[step * HISTORY // settings.steps].add(entry)
+        failed = (state.diverged_at < 0) & ~jnp.isfinite(loss)
+        return _State(params, optimiser, history, jnp.where(failed, step, state.diverged_at))
+
+    def run(state: _State, rows: Rows, seed: Array) -> Any:
+        return jax.lax.fori_loop(start, stop, lambda step, state: update(step, state, rows, seed), state)
+
+    after: _State = jax.vmap(run)(state, rows, seed) if stacked else run(state, rows, seed)
+    return after
+
+
+def _stack(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+class XlaRun:
+    """One network, or several stacked."""
+
+    def __init__(self, jobs: Sequence[Job], training: Training):
+        self._stacked, self._data = len(jobs) > 1, jobs[0].data
+        params, self._statics = zip(
+            *(eqx.partition(job.network, eqx.is_inexact_array) for job in jobs), strict=True
+        )
+        adam = optax.adam(training.learning_rate, eps=training.epsilon)
+        states = [
+            _State(p, adam.init(p), jnp.zeros((HISTORY, 4)), jnp.asarray(-1, jnp.int32)) for p in params
+        ]
+        self._state: _State = self._join(states)
+        self._rows: Rows = self._join([job.rows for job in jobs])
+        self._seed = self._join([job.seed for job in jobs])
+        self._options = options(jobs[0], training)
+        self._settings = _Settings(
+            jnp.asarray(training.learning_rate, jnp.float32),
+            jnp.asarray(training.epsilon, jnp.float32),
+            jnp.asarray(training.steps, jnp.int32),
+        )
+
+    def advance(self, start: int, stop: int, threads: int) -> None:
+        """Run the compiled loop; XLA shares out its threads itself."""
+        span = jnp.asarray(start, jnp.int32), jnp.asarray(stop, jnp.int32)
+        self._state = _advance(
+            self._state,
+            self._statics[0],
+            self._data,
+            self._rows,
+            self._seed,
+            *span,
+            self._settings,
+            self._options,
+            self._stacked,
+        )
+        self._state.diverged_at.block_until_ready()
+
+    def networks(self) -> list[eqx.Module]:
+        """The networks as they are now."""
+        params = self._split(self._state.params)
+        return [eqx.combine(p, static) for p, static in zip(params, self._statics, strict=True)]
+
+    def rows(self) -> list[Rows]:
+        """What each is fitted to."""
+        return self._split(self._rows)
+
+    def replace_rows(self, rows: list[Rows]) -> None:
+        """Fit them to these rows from now on."""
+        self._rows = self._join(rows)
+
+    def history(self) -> Float[np.ndarray, "networks 100 4"]:
+        """Sums over each hundredth of training."""
+        return np.asarray(self._state.history).reshape(-1, HISTORY, 4)
+
+    def diverged_at(self) -> Int[np.ndarray, " networks"]:
+        """The first step whose loss was not finite, or -1."""
+        return np.asarray(self._state.diverged_at).reshape(-1)
+
+    def _join(self, trees: Sequence[Any]) -> Any:
+        return _stack(trees) if self._stacked else trees[0]
+
+    def _split(self, tree: Any) -> list[Any]:
+        if not self._stacked:
+            return [tree]
+        return [jax.tree.map(lambda x, k=k: x[k], tree) for k in range(len(self._statics))]
