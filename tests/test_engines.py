@@ -102,7 +102,7 @@ class Reference:
             self.rows = job.refresh.update(job.data, self.rows, jnp.asarray(self.values(), jnp.float32))
         rows, lanes = self.rows, np.arange(form.batch, dtype=np.uint32)
         bits = np.asarray(counter_bits(job.seed, jnp.asarray(number), jnp.asarray(lanes)))
-        i = np.asarray(rows.draws)[lanes if form.whole else bits % np.uint32(rows.count)]
+        i = np.asarray(rows.draws)[lanes if form.whole else bits % np.uint32(rows.drawable)]
         column = [np.asarray(x, np.float64)[i] for x in (rows.rewards, rows.discounts, rows.fallback)]
         lower, upper = (np.asarray(x, np.float64)[i] for x in rows.bounds)
         target = column[0]

@@ -10,6 +10,7 @@ import pytest
 
 import adaptive_td as atd
 from adaptive_td import compare, demo
+from adaptive_td.methods import Method
 from adaptive_td.problems import Labyrinth
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -47,7 +48,7 @@ def test_the_comparison_page_draws_its_matrix(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     walks = [np.cumsum(rng.normal(size=(21, 2)), axis=0) for _ in range(12)]
     log = atd.Episodes.from_lists(walks, [np.sin(w[:-1, 0]) for w in walks], [True] * 12)
-    methods = {"td": atd.TD(), "mc": atd.MonteCarlo()}
+    methods: dict[str, Method] = {"td": atd.TD(), "mc": atd.MonteCarlo()}
     result = compare.compare(
         log, methods, atd.MLP((8,)), discount=0.9, training=atd.Training(steps=50), progress=False
     )
@@ -75,7 +76,7 @@ def test_comparing_a_method_with_itself_finds_no_difference() -> None:
     rng = np.random.default_rng(0)
     walks = [np.cumsum(rng.normal(size=(21, 2)), axis=0) for _ in range(12)]
     log = atd.Episodes.from_lists(walks, [np.sin(w[:-1, 0]) for w in walks], [True] * 12)
-    methods = {"one": atd.TD(), "other": atd.TDLambda(0.0)}
+    methods: dict[str, Method] = {"one": atd.TD(), "other": atd.TDLambda(0.0)}
     result = compare.compare(
         log, methods, atd.MLP((8,)), discount=0.9, training=atd.Training(steps=50), progress=False
     )
@@ -96,7 +97,7 @@ def test_the_better_of_two_methods_is_found_on_held_out_episodes() -> None:
     reward = 1 + np.cos(2 * np.pi * np.arange(10) / 10)
     paths = [(rng.integers(10) + np.cumsum(rng.integers(-1, 2, 61))) % 10 for _ in range(200)]
     log = atd.Episodes.from_lists(paths, [reward[p[:-1]] for p in paths], [False] * 200)
-    methods = {"td": atd.TD(), "zero": atd.MonteCarlo(truncation="zero")}
+    methods: dict[str, Method] = {"td": atd.TD(), "zero": atd.MonteCarlo(truncation="zero")}
     training = atd.Training(steps=6000, learning_rate=5e-3)
     result = compare.compare(log, methods, atd.Table(10), discount=0.9, training=training, progress=False)
     assert result.best == "td"

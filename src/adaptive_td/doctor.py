@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from .training import cores
+from .training import cores, engine_report
 
 _REQUIRED = ("adaptive-td", "jax", "equinox", "optax", "numpy", "polars", "gymnasium", "safetensors")
 _EXTRAS = {"minari": "minari", "atari": "ale-py", "sb3": "stable-baselines3", "ray": "ray"}
@@ -22,7 +22,8 @@ def facts() -> dict[str, Any]:
         "cores": cores(),
         "backend": jax.default_backend(),
         "devices": ", ".join(str(device) for device in jax.devices()),
-        "engine": f"xla, {cores() if jax.default_backend() == 'cpu' else 1} networks at once",
+        "engine for dense networks": "{}: {}".format(*engine_report()),
+        "engine for other models": "xla",
         **{name: importlib.metadata.version(name) for name in _REQUIRED},
         **{f"extra {extra}": _version(name) for extra, name in _EXTRAS.items()},
     }

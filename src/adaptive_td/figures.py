@@ -28,8 +28,10 @@ def plane(
     limit: float | None = None,
 ) -> Any:
     """One heat map of the plane with its walls; a `limit` makes the scale diverge around zero."""
-    scale = {"cmap": SEQUENTIAL} if limit is None else {"cmap": DIVERGING, "vmin": -limit, "vmax": limit}
-    image = axes.imshow(values, origin="lower", extent=extent, interpolation="nearest", **scale)  # type: ignore[arg-type]
+    scale: dict[str, Any] = (
+        {"cmap": SEQUENTIAL} if limit is None else {"cmap": DIVERGING, "vmin": -limit, "vmax": limit}
+    )
+    image = axes.imshow(values, origin="lower", extent=extent, interpolation="nearest", **scale)
     for x1, y1, x2, y2 in walls:
         axes.plot([x1, x2], [y1, y2], color="black", linewidth=2)
     axes.set_title(title, fontsize=10)
@@ -48,7 +50,8 @@ def error_maps(
 ) -> Figure:
     """True values, where TD was overruled, and the error of four methods on one scale."""
     figure = Figure(figsize=(11.5, 5), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[1, 1.75])
+    parts: Any = figure.subfigures(1, 2, width_ratios=[1, 1.75])
+    left, right = parts
     top, bottom = left.subplots(2, 1)
     place: dict[str, Any] = {"extent": extent, "walls": walls}
     value = plane(top, truth, title="true value v(s)", **place)

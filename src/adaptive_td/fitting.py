@@ -113,7 +113,7 @@ def _step(
     try:
         waiting[k] = next(recipe) if trained is None else recipe.send(trained)
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        return stop.value
     return None
 
 

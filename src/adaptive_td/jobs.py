@@ -88,7 +88,7 @@ class Options(NamedTuple):
 
 def options(job: Job, training: Training) -> Options:
     """A log no larger than one batch is used whole in every step, which leaves no sampling noise."""
-    count = int(job.rows.count)
+    count = int(job.rows.drawable)
     whole = count <= training.batch_size
     return Options(min(count, training.batch_size), whole, job.bootstraps, job.fallback, job.tests)
 

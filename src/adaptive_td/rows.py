@@ -56,7 +56,10 @@ _returns = jax.jit(monte_carlo_returns)
 
 
 class Rows(NamedTuple):
-    """What one network is fitted to; columns are indexed by transition, `draws` lists those that count."""
+    """What one network is fitted to.
+
+    Columns are indexed by transition; batches are drawn from the first `drawable` entries of `draws`.
+    """
 
     next_index: Int[Array, " padded"]
     rewards: Float[Array, " padded"]
@@ -64,7 +67,7 @@ class Rows(NamedTuple):
     bounds: Interval
     fallback: Float[Array, " padded"]
     draws: Int[Array, " slots"]
-    count: Int[Array, ""]
+    drawable: Int[Array, ""]
 
 
 def padded_size(count: int) -> int:

@@ -45,7 +45,7 @@ def lambda_returns(
     offset = rewards + discounts * (1 - lam) * jnp.where(discounts == 0, 0.0, next_values)
     slope = discounts * lam
 
-    return jax.lax.platform_dependent(offset, slope, cpu=_one_by_one, default=_in_parallel)  # type: ignore[no-any-return]
+    return jax.lax.platform_dependent(offset, slope, cpu=_one_by_one, default=_in_parallel)
 
 
 def _one_by_one(offset: Float[Array, " steps"], slope: Float[Array, " steps"]) -> Float[Array, " steps"]:
@@ -64,7 +64,7 @@ def _in_parallel(offset: Float[Array, " steps"], slope: Float[Array, " steps"]) 
     def compose(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
         return earlier[0] + earlier[1] * later[0], earlier[1] * later[1]
 
-    return jax.lax.associative_scan(compose, (offset, slope), reverse=True)[0]  # type: ignore[no-any-return]
+    return jax.lax.associative_scan(compose, (offset, slope), reverse=True)[0]
 
 
 class Window(NamedTuple):
@@ -84,8 +84,9 @@ def n_step_window(rewards: Steps, discounts: Steps, last: Flags, n: int) -> Wind
     rewards, discounts, last = jnp.asarray(rewards), jnp.asarray(discounts), jnp.asarray(last)
     count = len(rewards)
     here = jnp.arange(count)
-    single = (rewards, discounts, jnp.ones(count, jnp.int32), last)
-    window = (jnp.zeros_like(rewards), jnp.ones_like(discounts), jnp.zeros(count, jnp.int32), last & False)
+    single: tuple[Array, ...] = (rewards, discounts, jnp.ones(count, jnp.int32), last)
+    nothing = jnp.zeros_like(rewards), jnp.ones_like(discounts), jnp.zeros(count, jnp.int32), last & False
+    window: tuple[Array, ...] = nothing
 
     def then(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Array, ...]:
         r, c, k, done = first

@@ -69,8 +69,8 @@ class MonteCarloRows(NamedTuple):
 
     def drawing(self, visits: Int[np.ndarray, " slots"]) -> Rows:
         """The rows, drawn from these visits (with repetition, if any); columns are shared."""
-        draws, count = make_draws(visits)
-        return self.rows._replace(draws=draws, count=count)
+        draws, drawable = make_draws(visits)
+        return self.rows._replace(draws=draws, drawable=drawable)
 
     @property
     def bootstraps(self) -> bool:

@@ -188,7 +188,7 @@ def _apply(apply: Any, module: Any, scaling: Scaling, states: Shaped[Array, "bat
 
 
 def _value(function: Any, state: Array) -> Array:
-    return function(state)  # type: ignore[no-any-return]
+    return function(state)
 
 
 def _interval(estimate: Any, state: Array, *, level: float) -> tuple[Array, Array]:
@@ -252,7 +252,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path}: {sorted(missing)[0]!r} is missing")
     if header["format"] != FORMAT:
         raise DataError(f"{path}: format {header['format']} is not {FORMAT}; another version wrote it")
-    return header  # type: ignore[no-any-return]
+    return header
 
 
 def _method_description(method: Method) -> dict[str, Any]:

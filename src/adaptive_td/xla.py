@@ -52,7 +52,7 @@ def _advance(
     lanes = jnp.arange(options.batch, dtype=jnp.uint32)
 
     def update(step: Array, state: _State, rows: Rows, seed: Array) -> _State:
-        slots = lanes if options.whole else counter_bits(seed, step, lanes) % rows.count.astype(jnp.uint32)
+        slots = lanes if options.whole else counter_bits(seed, step, lanes) % rows.drawable.astype(jnp.uint32)
         i = rows.draws[slots]
         lower, upper = rows.bounds.lower[i], rows.bounds.upper[i]
         target = rows.rewards[i]

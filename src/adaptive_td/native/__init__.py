@@ -165,7 +165,7 @@ class NativeRun:
         self._rows = new = rows[0]
         lower, upper = np.asarray(new.bounds.lower), np.asarray(new.bounds.upper)
         bounded = np.isfinite(lower).any() or np.isfinite(upper).any()
-        self._problem.count = int(new.count)
+        self._problem.count = int(new.drawable)
         self._point(
             draws=np.asarray(new.draws),
             rewards=np.asarray(new.rewards),
