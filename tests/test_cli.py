@@ -176,7 +176,7 @@ def test_a_diverging_fit_names_its_step_and_exits_4(tmp_path: Path) -> None:
 
 
 def test_control_c_exits_130_and_leaves_nothing_behind(cartpole: Path) -> None:
-    arguments = ["fit", "log.parquet", "--discount", "0.99", "--out", "long", "--steps", "100000000"]
+    arguments = ["fit", "log.parquet", "--discount", "0.99", "--out", "long", "--steps", "20000000"]
     process = subprocess.Popen(
         [COMMAND, *arguments],
         cwd=cartpole,

@@ -167,6 +167,7 @@ def test_the_mean_check_needs_states_that_recur() -> None:
         (lambda: atd.TDLambda(1.5), "lam"),
         (lambda: atd.Ensemble(1), "members"),
         (lambda: atd.Training(steps=0), "steps"),
+        (lambda: atd.Training(steps=10**9), "at most"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_at_once(make: Callable[[], object], message: str) -> None:

@@ -176,7 +176,7 @@ ENDLESS = """
 import sys, numpy, adaptive_td as atd
 walks = [numpy.cumsum(numpy.ones((26, 2)), axis=0)] * 9
 log = atd.Episodes.from_lists(walks, [numpy.ones(25)] * 9, [True] * 9)
-training = atd.Training(steps=2_000_000_000, batch_size=64)
+training = atd.Training(steps=20_000_000, batch_size=64)
 report = lambda done, total: print("training", flush=True)
 try:
     atd.fit(atd.AdaptiveTD(), log, atd.MLP((8,)), discount=0.9, key=0, training=training, progress=report)

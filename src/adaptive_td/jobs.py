@@ -16,6 +16,8 @@ from .rows import Data, Rows
 from .targets import Fallback
 
 HISTORY = 100
+MOST_STEPS = 2**31 // HISTORY
+"""Step numbers times `HISTORY` stay within 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,8 @@ class Training:
         for name in ("steps", "batch_size", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.steps > MOST_STEPS:
+            raise UsageError(f"steps must be at most {MOST_STEPS:,}, got {self.steps:,}")
 
 
 class Refresh(NamedTuple):
