@@ -1,0 +1,1 @@
+"""How fast training is, beside the ways people would write it themselves: `make bench`."""
