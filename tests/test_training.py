@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,6 +16,7 @@ from scipy import stats
 
 import adaptive_td as atd
 from adaptive_td import targets
+from adaptive_td import training as training_module
 from adaptive_td.jobs import Job
 from adaptive_td.methods import Method, td_rows
 from adaptive_td.rows import counter_bits, padded_size, prepare
@@ -233,3 +236,29 @@ def test_the_data_on_the_device_is_the_log() -> None:
 def test_impossible_discounts_are_refused() -> None:
     with pytest.raises(atd.UsageError, match="discount"):
         atd.fit(atd.TD(), log(), MODEL, discount=1.5, key=KEY, training=SHORT)
+
+
+def test_an_interruption_while_networks_are_handed_out_stops_those_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second network is never handed out; the first stops after a chunk, not after all its steps."""
+
+    class Interrupted(ThreadPoolExecutor):
+        handed_out = 0
+
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            self.handed_out += 1
+            if self.handed_out == 2:
+                raise KeyboardInterrupt
+            return super().submit(*args, **kwargs)
+
+    monkeypatch.setattr(training_module, "ThreadPoolExecutor", Interrupted)
+    work, done = task(log()), [0]
+    endless = atd.Training(steps=20_000_000, batch_size=64)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            [td_job(work, k) for k in range(2)],
+            endless,
+            progress=lambda updates, total: done.append(updates),
+        )
+    assert done[-1] < endless.steps

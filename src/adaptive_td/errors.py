@@ -34,6 +34,30 @@ class Diverged(AdaptiveTDError):
         self.step = step
 
 
+class CellsFailed(AdaptiveTDError):
+    """Some cells of an experiment raised; the others are stored."""
+
+    exit_code = 4
+
+
+class RunInUse(AdaptiveTDError):
+    """Another process drives this run."""
+
+    exit_code = 5
+
+
+class NoRoom(AdaptiveTDError):
+    """The disk is full; what was stored before is intact."""
+
+    exit_code = 6
+
+
+class Interrupted(AdaptiveTDError):
+    """A run was stopped by its user, and can be resumed."""
+
+    exit_code = 130
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """An error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)

@@ -171,14 +171,15 @@ def refresh_interval(task: Task, lam: float, *, leave: float = 0.01) -> int:
     """How many steps stale λ-returns may serve.
 
     Between refreshes V acts as a target network, and an offset of V shrinks by β = γ(1 - λ)/(1 - γλ) at each.
-    β^(steps/F) ≤ `leave` bounds F; and F need not be below the steps that cost as much as a refresh.
+    β^(steps/F) ≤ `leave` bounds F; and F need not be below the steps that cost as much as a refresh:
+    measured, one for each batch in the log, and at least 64 however short it is.
     """
     steps, batch = task.training.steps, task.training.batch_size
     discounts = np.asarray(task.data.discounts)[: task.episodes.steps]
     discount = min(float(discounts.mean()), 1 - 1e-6)
     beta = discount * (1 - lam) / (1 - discount * lam)
     contracts = steps * math.log(1 / beta) / math.log(1 / leave) if beta > 0 else steps
-    return max(1, min(int(contracts), math.ceil(task.episodes.steps / (4 * batch))))
+    return max(1, min(int(contracts), max(64, math.ceil(task.episodes.steps / batch))))
 
 
 @dataclass(frozen=True, kw_only=True)

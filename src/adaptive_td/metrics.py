@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 
 from .errors import UsageError
 from .intervals import Interval
 
 Values = Float[np.ndarray, " states"]
+Scores = Float64[np.ndarray, "*scenarios methods"]
 
 
 def msve(values: Values, truth: Values, weights: Values | None = None) -> float:
@@ -41,14 +42,25 @@ def coverage(interval: Interval, truth: Values) -> float:
 
 def normalise_by_worst(scores: Mapping[str, float]) -> dict[str, float]:
     """M / max over the methods compared; 0/0 is 0."""
-    worst = max(scores.values())
-    return {name: score / worst if worst else 0.0 for name, score in scores.items()}
+    return dict(zip(scores, by_worst(np.array(list(scores.values()), float)).tolist(), strict=True))
 
 
 def normalise_min_max(scores: Mapping[str, float]) -> dict[str, float]:
     """(M - min) / (max - min) over the methods compared; 0/0 is 0."""
-    low, high = min(scores.values()), max(scores.values())
-    return {name: (score - low) / (high - low) if high > low else 0.0 for name, score in scores.items()}
+    return dict(zip(scores, min_max(np.array(list(scores.values()), float)).tolist(), strict=True))
+
+
+def by_worst(scores: Scores) -> Scores:
+    """M / max over the last axis, which is that of the methods compared; 0/0 is 0."""
+    worst = scores.max(axis=-1, keepdims=True)
+    return np.divide(scores, worst, out=np.zeros_like(scores), where=worst != 0)
+
+
+def min_max(scores: Scores) -> Scores:
+    """(M - min) / (max - min) over the last axis, which is that of the methods compared; 0/0 is 0."""
+    above = scores - scores.min(axis=-1, keepdims=True)
+    span = above.max(axis=-1, keepdims=True)
+    return np.divide(above, span, out=np.zeros_like(above), where=span > 0)
 
 
 def regret(scores: Mapping[str, float]) -> dict[str, float]:
@@ -98,6 +110,25 @@ def cluster_bootstrap(
     return Estimate(float(sums.sum() / counts.sum()), float(low), float(high))
 
 
+def mean_over_seeds(
+    scores: Float[np.ndarray, " seeds"], *, level: float = 0.95, repeats: int = 2000
+) -> Estimate:
+    """The mean with a percentile interval over seeds; with one seed both ends are the mean itself."""
+    return cluster_bootstrap(scores, np.arange(len(scores)), level=level, repeats=repeats)
+
+
+def resampled_means(
+    scores: Float64[np.ndarray, "seeds scenarios methods"], *, repeats: int = 2000, seed: int = 0
+) -> Float64[np.ndarray, "repeats scenarios methods"]:
+    """Means over seeds that are drawn with replacement within each scenario, the same for all methods.
+
+    So what is paired stays paired, and any statistic of the means has its stratified bootstrap.
+    """
+    count, scenarios, _ = scores.shape
+    chosen = np.random.default_rng(seed).integers(count, size=(repeats, count, scenarios))
+    return np.asarray(scores[chosen, np.arange(scenarios)].mean(axis=1))
+
+
 def paired_difference(
     values_a: Values,
     values_b: Values,
@@ -117,18 +148,21 @@ def paired_difference(
 
 
 def stratified_bootstrap(
-    scores: Float[np.ndarray, "seeds scenarios"],
-    statistic: Callable[[Float[np.ndarray, "seeds scenarios"]], float],
+    scores: Float[np.ndarray, "seeds scenarios *rest"],
+    statistic: Callable[[Float[np.ndarray, "seeds scenarios *rest"]], float],
     *,
     level: float = 0.95,
     repeats: int = 2000,
     seed: int = 0,
 ) -> Estimate:
-    """A statistic over seeds and scenarios; seeds are drawn with replacement within each scenario."""
+    """A statistic over seeds and scenarios; seeds are drawn with replacement within each scenario.
+
+    What lies behind the first two axes (methods, say) is drawn together, so that its pairing is kept.
+    """
     rng = np.random.default_rng(seed)
-    seeds, scenarios = scores.shape
+    seeds, scenarios = scores.shape[:2]
     draws = [
-        statistic(np.take_along_axis(scores, rng.integers(seeds, size=(seeds, scenarios)), axis=0))
+        statistic(scores[rng.integers(seeds, size=(seeds, scenarios)), np.arange(scenarios)])
         for _ in range(repeats)
     ]
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])

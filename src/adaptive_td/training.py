@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
@@ -161,8 +161,10 @@ def train(
     groups = _groups(list(distinct.values())[::-1], training, engine, width or (1 if on_cpu else 64))
     crew = _Crew(len(groups), training.steps * len(distinct), progress)
     with ThreadPoolExecutor(min(len(groups), cores() if on_cpu else 1) or 1) as pool:
-        futures = [pool.submit(_train_group, group, training, crew) for group in groups]
+        futures: list[Future[list[Trained]]] = []
         try:
+            for group in groups:
+                futures.append(pool.submit(_train_group, group, training, crew))
             while wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION).not_done:
                 if any(future.done() and future.exception() for future in futures):
                     break

@@ -33,6 +33,12 @@ def unavailable() -> str | None:
     return str(found) if isinstance(found, Unavailable) else None
 
 
+def describe() -> str:
+    """The kernel that was built and fits this machine, or why there is none; JAX is not asked."""
+    found = best()
+    return str(found) if isinstance(found, Unavailable) else f"{found.instructions} instructions"
+
+
 def kernel() -> Library:
     """The kernel for this machine; raises `UsageError` where there is none."""
     found = best()

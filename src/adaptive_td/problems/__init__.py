@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from adaptive_td.errors import unknown_name
 
@@ -20,6 +21,25 @@ PROBLEMS: Mapping[str, Callable[[], Problem]] = {
 """Every problem that comes with the package, by name; call an entry to make it."""
 
 
+_TYPES: dict[str, Callable[..., Problem]] = {kind.__name__: kind for kind in (Chain, Labyrinth, MountainCar)}
+
+
+def describe(problem: Problem) -> dict[str, Any]:
+    """A problem as plain data."""
+    return {"type": type(problem).__name__, "settings": dict(vars(problem))}
+
+
+def from_description(name: str, described: Mapping[str, Any]) -> Problem:
+    """The problem that `describe` described; one of another type is looked up by its name."""
+    if described["type"] not in _TYPES:
+        return named(name)
+    settings = {
+        key: tuple(map(tuple, value)) if isinstance(value, list) else value
+        for key, value in described["settings"].items()
+    }
+    return _TYPES[described["type"]](**settings)
+
+
 def named(name: str) -> Problem:
     """The problem of that name."""
     if name not in PROBLEMS:
@@ -27,4 +47,14 @@ def named(name: str) -> Problem:
     return PROBLEMS[name]()
 
 
-__all__ = ["PROBLEMS", "Chain", "Labyrinth", "MountainCar", "Problem", "TrueValues", "named"]
+__all__ = [
+    "PROBLEMS",
+    "Chain",
+    "Labyrinth",
+    "MountainCar",
+    "Problem",
+    "TrueValues",
+    "describe",
+    "from_description",
+    "named",
+]

@@ -6,6 +6,7 @@ estimate stays at 0 and errs by e0 = μ². f = p/k is the share of the states th
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -82,12 +83,11 @@ def adaptive_td_error(
     A single visit has an infinite interval: β². The moments of D on an interval are those of a truncated
     Gaussian; the mean over s is a Gauss-Legendre sum over the quantiles of χ².
     """
-    nodes, node_weights = np.polynomial.legendre.leggauss(256)
-    quantiles, node_weights = (nodes + 1) / 2, node_weights / 2
+    node_weights = _nodes()[1]
     many = np.maximum(visits, 2)[:, None]
     freedom = many - 1
     tau = np.maximum(sigma * np.sqrt(np.maximum(1 / many - 1 / episodes, 0)), 1e-12 * sigma)
-    deviation = sigma * np.sqrt(stats.chi2.ppf(quantiles, freedom) / freedom)
+    deviation = sigma * np.stack([_deviations(int(one)) for one in freedom[:, 0]])
     half = stats.t.ppf((1 + level) / 2, freedom) * deviation / np.sqrt(many)
     below, above = (np.clip((bias + side * half) / tau, -40, 40) for side in (-1, 1))
     # 0th, 1st and 2nd moments of a standard Gaussian below `below` and above `above`.
@@ -114,6 +114,19 @@ def crossing(chain: Chain) -> float:
     """About how many episodes Monte Carlo needs to overtake TD: n* = (k - 1) σ² / (f β²)."""
     lost = chain.p / chain.k * chain.bias**2
     return (chain.k - 1) * chain.sigma**2 / lost if lost else float("inf")
+
+
+@cache
+def _nodes() -> tuple[Float64[np.ndarray, "256"], Float64[np.ndarray, "256"]]:
+    """Gauss-Legendre nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(256)
+    return (nodes + 1) / 2, weights / 2
+
+
+@cache
+def _deviations(freedom: int) -> Float64[np.ndarray, "256"]:
+    """√(χ²/ν) at the nodes' quantiles; slow to compute, and the same in every form."""
+    return np.asarray(np.sqrt(stats.chi2.ppf(_nodes()[0], freedom) / freedom))
 
 
 def _lower_moments(end: Float64[np.ndarray, "n m"]) -> tuple[Float64[np.ndarray, "n m"], ...]:

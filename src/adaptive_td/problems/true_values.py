@@ -195,20 +195,30 @@ def packaged_path(problem: Simulated) -> Path:
     return PACKAGED / f"{problem.name}-{problem.digest()[:12]}.npz"
 
 
-def find_or_estimate(problem: Simulated) -> TrueValues:
-    """The values that came with the package or were estimated before; else an estimate, kept for next time.
+def find(problem: Simulated) -> TrueValues | None:
+    """The values that came with the package or were estimated before.
 
     Files are found by digest, so values of another map, or of the same map before it was changed, are never
-    mistaken for these. New ones go to the user's cache folder (`$XDG_CACHE_HOME`, else `~/.cache`); if that
-    cannot be written they are only returned. A bar on a terminal's standard error shows how far it is.
+    mistaken for these.
     """
     digest = problem.digest()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adaptive-td" / "true-values"
-    for folder in (PACKAGED, cache):
+    for folder in (PACKAGED, _cache()):
         for path in folder.glob(f"*-{digest[:12]}.npz"):
             found = TrueValues.load(path)
             if found.digest == digest:
                 return found
+    return None
+
+
+def find_or_estimate(problem: Simulated) -> TrueValues:
+    """The values that are known, else an estimate, kept for next time.
+
+    New ones go to the user's cache folder (`$XDG_CACHE_HOME`, else `~/.cache`); if that cannot be written
+    they are only returned. A bar on a terminal's standard error shows how far it is.
+    """
+    known = find(problem)
+    if known is not None:
+        return known
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"true values of {problem.name}")
@@ -216,5 +226,9 @@ def find_or_estimate(problem: Simulated) -> TrueValues:
             problem, progress=lambda done, total: bar.update(task, completed=done, total=total)
         )
     with contextlib.suppress(OSError):
-        estimated.save(cache / f"values-{digest[:12]}.npz")
+        estimated.save(_cache() / f"values-{problem.digest()[:12]}.npz")
     return estimated
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adaptive-td" / "true-values"
