@@ -10,8 +10,12 @@ import pytest
 
 import adaptive_td as atd
 from adaptive_td import compare, demo
+from adaptive_td.experiments import EXPERIMENTS, Store, Ways, plan, run
+from adaptive_td.experiments.folder import RunFolder
+from adaptive_td.experiments.results import read
 from adaptive_td.methods import Method
-from adaptive_td.problems import Labyrinth
+from adaptive_td.paper.page import page
+from adaptive_td.problems import Labyrinth, describe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
@@ -102,3 +106,85 @@ def test_the_better_of_two_methods_is_found_on_held_out_episodes() -> None:
     result = compare.compare(log, methods, atd.Table(10), discount=0.9, training=training, progress=False)
     assert result.best == "td"
     assert result.verdict("zero") == "worse"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a small run of two maps, three seeds and two models."""
+    folder = tmp_path_factory.mktemp("run")
+    settings = EXPERIMENTS["labyrinth"].settings(
+        "quick",
+        problems=("labyrinth-0", "labyrinth-2"),
+        methods=("mc", "td", "adaptive-td"),
+        sizes=(2, 3),
+        seeds=3,
+        steps=20,
+        snapshot_episodes=3,
+        snapshot_steps=5,
+    )
+    run(plan("labyrinth", settings), folder / "labyrinth", Ways(engine="serial", tell=lambda _: None))
+    page([read(folder / "labyrinth")]).write(folder / "report.html")
+    return folder / "report.html"
+
+
+@needs_browser
+def test_the_report_has_curves_maps_claims_and_pictures_and_none_is_empty(
+    report: Path, tmp_path: Path
+) -> None:
+    document = rendered(report, tmp_path / "profile")
+    assert figures_drawn(document) == 1
+    assert document.count('class="scatterlayer mlayer"') >= 1
+    assert document.count('class="hm"') == 1
+    assert document.count('<img alt="labyrinth-') >= 6
+    for number in range(1, 11):
+        assert f"<td>L{number}</td>" in document
+    assert "seed 0: MSVE" in document
+    assert not re.search(r">[^<]*\bNaN\b", re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL))
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("choice", "seen"),
+    [
+        (
+            {"problem": "labyrinth-2", "method": "adaptive-td", "show": "quality"},
+            ["holds the truth", "too high"],
+        ),
+        ({"problem": "labyrinth-2", "method": "adaptive-td", "show": "outside"}, ["above", "below"]),
+        ({"model": "grid:19", "method": "td", "episodes": "3", "show": "error"}, ["seed 0: MSVE"]),
+    ],
+)
+def test_the_maps_of_the_report_follow_the_menus(
+    report: Path, tmp_path: Path, choice: dict[str, str], seen: list[str]
+) -> None:
+    """A script at the end of the page chooses as a reader would."""
+    chosen = "".join(
+        f"s=document.querySelector('.explorer [name={name}]'); s.value='{value}';"
+        "s.dispatchEvent(new Event('change'));"
+        f"document.body.dataset.{name}=s.value;"
+        for name, value in choice.items()
+    )
+    page_with_choice = tmp_path / "chosen.html"
+    page_with_choice.write_text(
+        report.read_text().replace("</body>", f"<script>let s;{chosen}</script></body>")
+    )
+    document = rendered(page_with_choice, tmp_path / "profile")
+    for name, value in choice.items():
+        assert f'data-{name}="{value}"' in document
+    for text in seen:
+        assert text in re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
+
+
+@needs_browser
+def test_the_page_of_a_run_that_has_only_begun_says_so(tmp_path: Path) -> None:
+    settings = EXPERIMENTS["labyrinth"].settings("quick", problems=("labyrinth-0",), seeds=1)
+    begun = plan("labyrinth", settings)
+    where = RunFolder(tmp_path / "run")
+    with where.locked():
+        Store.create(where.store, begun.config(), begun.cells).__exit__(None, None, None)
+        where.write_json("facts.json", {})
+        where.write_json("problems.json", {name: describe(one) for name, one in begun.problems.items()})
+    page([read(tmp_path / "run")]).write(tmp_path / "report.html")
+    document = rendered(tmp_path / "report.html", tmp_path / "profile")
+    assert "No cell is done yet." in document
+    assert f"{len(begun.cells)} cells pending" in document

@@ -12,6 +12,8 @@ import typer
 
 from .console import emit, fail, narration, new_folder, print_table, progress_bar, show_warning
 from .errors import AdaptiveTDError, UsageError
+from .experiments import commands as experiment_commands
+from .paper import commands as paper_commands
 
 if TYPE_CHECKING:
     from .episodes import Episodes
@@ -414,3 +416,7 @@ def doctor(as_json: AsJson = False) -> None:
     emit(
         found, as_json, lambda: print_table("adaptive-td", ["", ""], [[k, str(v)] for k, v in found.items()])
     )
+
+
+experiment_commands.register(app)
+paper_commands.register(app)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,10 @@ th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; text-align: right;
 th:first-child, td:first-child { text-align: left; }
 figcaption, .note { color: #555; font-size: .9rem; } figure { margin: 1rem 0; }
 code { background: #f3f3f3; padding: 0 .25rem; }
+img { max-width: 100%; } details { margin: .5rem 0; } summary { cursor: pointer; }
+table.words td { text-align: left; vertical-align: top; }
+tr.holds td:last-child { color: #00674d; font-weight: 600; }
+tr.does-not-hold td:last-child { color: #9c3c00; font-weight: 600; }
 """
 
 
@@ -43,30 +49,64 @@ class Page:
         """Add a paragraph."""
         self._parts.append(f"<p{' class=note' if note else ''}>{html.escape(text)}</p>")
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Add a table; numbers are shown to four digits."""
+    def table(
+        self,
+        header: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        *,
+        words: bool = False,
+        folded: str | None = None,
+    ) -> None:
+        """Add a table; numbers are shown to four digits.
+
+        With `words` cells are aligned for reading, and a row is styled by its last cell; `folded` is a line
+        to click on that unfolds the table.
+        """
         head = "".join(f"<th>{html.escape(h)}</th>" for h in header)
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell(value))}</td>" for value in row) + "</tr>"
+            f"<tr{f' class={_class(row[-1])}' if words else ''}>"
+            + "".join(f"<td>{html.escape(cell(value))}</td>" for value in row)
+            + "</tr>"
             for row in rows
         )
-        self._parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        kind = " class=words" if words else ""
+        table = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        if folded is not None:
+            table = f"<details><summary>{html.escape(folded)}</summary>{table}</details>"
+        self._parts.append(table)
+
+    def html(self, content: str) -> None:
+        """Add HTML as it is."""
+        self._parts.append(content)
+
+    def picture(self, png: bytes, caption: str) -> None:
+        """Add a picture with a caption."""
+        data, text = base64.b64encode(png).decode(), html.escape(caption)
+        self._parts.append(
+            f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption>'
+            "</figure>"
+        )
 
     def figure(self, figure: go.Figure, caption: str) -> None:
         """Add an interactive figure with a caption."""
         picture = figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
         self._parts.append(f"<figure>{picture}<figcaption>{html.escape(caption)}</figcaption></figure>")
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a new file."""
+    def write(self, path: str | os.PathLike[str], *, again: bool = False) -> None:
+        """Write the page to a new file; `again` replaces one that was made from the same run before."""
         target = Path(path)
-        if target.exists():
+        if target.exists() and not again:
             raise UsageError(f"{target} exists; a report is never overwritten")
         target.write_text(
             "<!doctype html><html lang=en><head><meta charset=utf-8>"
             f"<title>{html.escape(self._title)}</title><style>{_STYLE}</style>"
             f"<script>{get_plotlyjs()}</script></head><body>{''.join(self._parts)}</body></html>\n"
         )
+
+
+def _class(value: Any) -> str:
+    """A word that CSS can name."""
+    return re.sub(r"[^a-z]+", "-", str(value).lower()).strip("-") or "none"
 
 
 def cell(value: Any) -> str:

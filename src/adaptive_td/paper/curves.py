@@ -1,0 +1,228 @@
+"""Errors against the amount of data: absolute, normalised by the worst, and summed up over scenarios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+from adaptive_td.experiments.results import Results
+from adaptive_td.problems import Labyrinth, MountainCar
+
+from .points import Point, Scenario, Summary, is_chain, methods_of, points, problems_of, summary
+from .styles import (
+    EPISODES,
+    MSVE,
+    canvas,
+    columns_for,
+    finish,
+    handles,
+    in_order,
+    line_options,
+    listing,
+    model_label,
+    model_slug,
+    problem_label,
+    seeds_label,
+    style,
+    training_label,
+)
+
+Named = Iterator[tuple[str, Figure]]
+BASIS = ("mc", "td", "adaptive-td")
+"""Methods that are in every comparison."""
+
+
+def curves(results: Results) -> Named:
+    """Absolute and normalised errors of a trained experiment, without and with TD(λ), for each model."""
+    models = results.settings["models"]
+    for model in models:
+        methods = in_order(methods_of(results, model))
+        lambdas = [method for method in methods if method.startswith("td-lambda")]
+        name = _name(results, model)
+        baselines = [method for method in methods if method not in lambdas]
+        for infix, chosen in (("", baselines), ("-lambda", [m for m in methods if m in (*BASIS, *lambdas)])):
+            if infix and not lambdas:
+                continue
+            yield from _pair(results, model, chosen, f"{name}{infix}")
+
+
+def _name(results: Results, model: str) -> str:
+    """What the files are called; the Labyrinth's name their model, because it is run with two."""
+    many = any(isinstance(problem, Labyrinth) for problem in results.problems.values())
+    slug = f"-{model_slug(model, results.settings['models'])}" if many else ""
+    return f"{results.experiment}{slug}"
+
+
+def _pair(results: Results, model: str, methods: Sequence[str], name: str) -> Named:
+    """Normalised by the worst, and absolute; nothing where no size has all of the methods."""
+    found = {
+        problem: points(results, methods, problem=problem, model=model)
+        for problem in problems_of(results, model)
+    }
+    panels = {problem_label(results, problem): some for problem, some in found.items() if some}
+    if not panels:
+        return
+    seeds = seeds_label([len(one.scores) for some in panels.values() for one in some])
+    where = f"{_title(results)}, {model_label(model)}"
+    small_print = f"Model: {training_label(results, model)}; {seeds}{_missing(results, model)}."
+    names = listing([style(method).label for method in methods])
+    if len(methods) > 1:
+        figure = _panels(panels, _draw_normalised, "MSVE / worst MSVE")
+        footer = f"Means over seeds, divided by the largest of {names}. {small_print}"
+        title = f"{where}: error relative to the worst method"
+        yield f"{name}-normalised", finish(figure, title, footer, handles=handles(methods))
+    figure = _panels(panels, _draw_absolute, MSVE)
+    several = max(len(one.scores) for some in panels.values() for one in some) > 1
+    bars = "Bars: 95% percentile bootstrap over seeds. " if several else ""
+    footer = f"Every state of an even grid has the same weight. {bars}{small_print}"
+    title = f"{where}: mean squared value error"
+    yield f"{name}-msve", finish(figure, title, footer, handles=handles(methods))
+
+
+def _title(results: Results) -> str:
+    kinds = {type(problem) for problem in results.problems.values()}
+    named = {Labyrinth: "Labyrinth-2D", MountainCar: "Mountain Car"}
+    return next((named[kind] for kind in kinds if kind in named), results.experiment)
+
+
+def _missing(results: Results, model: str) -> str:
+    """What is not in the figure: fits that diverged, and cells that are still to come."""
+    status = results.table.filter(results.table["model"] == model)["status"].to_list()
+    lost = status.count("diverged")
+    open_ = len(status) - lost - status.count("done")
+    told = f"; {lost} fit{'s' * (lost != 1)} diverged and left out" if lost else ""
+    return told + (f"; {open_:,} of {len(status):,} cells without a result yet" if open_ else "")
+
+
+def _panels(
+    panels: dict[str, list[Point]], draw: Callable[[Axes, Sequence[Point]], None], label: str
+) -> Figure:
+    """One panel for each problem, on axes they share."""
+    columns = columns_for(len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = canvas(1.5 + 2.1 * rows if len(panels) > 1 else 4.0)
+    grid: Any = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    sizes = sorted({one.episodes for some in panels.values() for one in some})
+    for k, axes in enumerate(grid.flat):
+        if k >= len(panels):
+            axes.remove()
+            continue
+        title, some = list(panels.items())[k]
+        draw(axes, some)
+        axes.set_title(title)
+        episodes_axis(axes, sizes)
+        below = k + columns >= len(panels)
+        axes.tick_params(labelbottom=below)
+        axes.set_xlabel(EPISODES if below else "")
+        axes.set_ylabel(label if k % columns == 0 else "")
+    return figure
+
+
+def episodes_axis(axes: Axes, sizes: Sequence[int]) -> None:
+    """A logarithmic axis with a tick at every size, and a number where there is room for one."""
+    axes.set_xscale("log")
+    numbered = sizes[-1:]
+    span = math.log(sizes[-1] / sizes[0]) or 1.0
+    for size in sizes[-2::-1]:
+        if math.log(numbered[0] / size) > 0.11 * span:
+            numbered = [size, *numbered]
+    axes.xaxis.set_major_locator(FixedLocator(numbered))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_locator(FixedLocator([size for size in sizes if size not in numbered]))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if len(sizes) == 1:
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(True, which="major", color="#E5E5E5", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _draw_normalised(axes: Axes, some: Sequence[Point]) -> None:
+    for method in some[0].methods:
+        shares = [one.normalised()[method] for one in some]
+        axes.plot([one.episodes for one in some], shares, **line_options(method))
+    axes.set_ylim(0, 1.06)
+
+
+def _draw_absolute(axes: Axes, some: Sequence[Point]) -> None:
+    """Points side by side rather than on top of each other, so that every bar is seen."""
+    axes.set_yscale("log", nonpositive="clip")
+    methods = some[0].methods
+    estimates = [one.estimates() for one in some]
+    for k, method in enumerate(methods):
+        aside = 1.02 ** (k - (len(methods) - 1) / 2)
+        x = [one.episodes * aside for one in some]
+        draw_estimates(axes, x, [one[method] for one in estimates], **line_options(method))
+
+
+def draw_estimates(axes: Axes, x: Sequence[float], estimates: Sequence[Any], **options: Any) -> None:
+    """Means with bars for their intervals; without bars where each is of one seed."""
+    y = [one.value for one in estimates]
+    bars: Any = [[one.value - one.low for one in estimates], [one.high - one.value for one in estimates]]
+    if not any(bars[0] + bars[1]):
+        bars = None
+    axes.errorbar(x, y, bars, elinewidth=1.2, capsize=2, capthick=1, **options)
+
+
+def overall(every: Sequence[Results]) -> Named:
+    """Min-max normalised errors averaged over scenarios: the paper's, and with Mountain Car."""
+    trained = [results for results in every if not is_chain(results)]
+    scenarios = [
+        Scenario(results, problem, results.settings["models"][0])
+        for results in trained
+        for problem in problems_of(results, results.settings["models"][0])
+    ]
+    if not scenarios:
+        return
+    common = [set(methods_of(results, model)) for results, _, model in scenarios]
+    methods = in_order(sorted(set.intersection(*common)))
+    cars = [one for one in scenarios if isinstance(one.results.problems[one.problem], MountainCar)]
+    others = [one for one in scenarios if one not in cars]
+    sets = {"without Mountain Car": others, "with Mountain Car": scenarios if cars else []}
+    found = {title: summary(some, methods) for title, some in sets.items()}
+    panels = {title: some for title, some in found.items() if some and len(some.methods) > 1}
+    if panels:
+        yield "overall", _overall(panels)
+
+
+def _overall(panels: dict[str, Summary]) -> Figure:
+    figure = canvas(4.6)
+    row: Any = figure.subplots(1, len(panels), sharey=True, squeeze=False)
+    for axes, (title, some) in zip(row.flat, panels.items(), strict=True):
+        _draw_summary(axes, some)
+        axes.set_title(f"{title} ({len(some.scenarios)} scenario{'s' * (len(some.scenarios) != 1)})")
+        axes.set_xlabel(EPISODES)
+    row[0, 0].set_ylabel("normalised MSVE (best 0, worst 1)")
+    last = list(panels.values())[-1]
+    names = listing([style(method).label for method in last.methods])
+    where = listing([problem_label(one.results, one.problem) for one in last.scenarios])
+    trained = sorted({training_label(one.results, one.model) for one in last.scenarios})
+    seeds = seeds_label([some.seeds for some in panels.values()])
+    bands = (
+        "Bars: 95% bootstrap, seeds drawn within scenarios. "
+        if max(s.seeds for s in panels.values()) > 1
+        else ""
+    )
+    footer = (
+        f"Scenarios: {where}. For each scenario and size, (MSVE − min) / (max − min) of means over seeds, "
+        f"among {names}; then the mean over scenarios (in the paper: the six maps and four Atari games). "
+        f"{bands}Model: {listing(trained)}; {seeds}."
+    )
+    title = "Overall: normalised error, averaged over scenarios"
+    return finish(figure, title, footer, handles=handles(last.methods))
+
+
+def _draw_summary(axes: Axes, some: Summary) -> None:
+    for k, method in enumerate(some.methods):
+        aside = 1.02 ** (k - (len(some.methods) - 1) / 2)
+        x = [size * aside for size in some.episodes]
+        options = line_options(method)
+        axes.plot(x, some.values[:, k], **options)
+        if some.seeds > 1:
+            axes.vlines(x, some.low[:, k], some.high[:, k], color=options["color"], linewidth=1.0, alpha=0.8)
+    axes.set_ylim(-0.03, 1.03)
+    episodes_axis(axes, some.episodes)
