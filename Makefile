@@ -8,7 +8,7 @@ NATIVE := src/adaptive_td/native
 KERNEL := $(NATIVE)/kernel_baseline.so
 SANITIZED := build/sanitized
 
-.PHONY: help demo test test-slow test-sanitize lint format bench clean
+.PHONY: help demo figures test test-slow test-sanitize lint format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ $(KERNEL): $(NATIVE)/kernel.cpp $(NATIVE)/build.py | $(BIN)/python
 
 demo: $(VENV)/.core  ## four methods on a walk among walls: table, heat maps, HTML page
 	$(BIN)/adaptive-td demo
+
+figures: $(VENV)/.core  ## the paper's figures in docs/figures, from the results in this repository
+	$(BIN)/adaptive-td figures results/* --out docs/figures
 
 test: $(VENV)/.dev $(KERNEL)  ## all tests but the slow ones, on all cores
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"

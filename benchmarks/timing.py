@@ -21,6 +21,8 @@ from .work import Way
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 1.5
+LEAST = 500
+"""Updates of each network in a measurement: what the driver asks an engine for at a time is more."""
 
 
 def rate(way: Way, *, seconds: float = SECONDS) -> float:
@@ -34,7 +36,7 @@ def rate(way: Way, *, seconds: float = SECONDS) -> float:
         if took > seconds / 4:
             break
         steps = max(steps + 1, round(steps * min(8, seconds / 2 / max(took, 1e-6))))
-    steps = max(1, round(steps * seconds / took))
+    steps = max(LEAST if seconds == SECONDS else 1, round(steps * seconds / took))
     began = time.perf_counter()
     way.run(steps)
     return steps * way.networks / (time.perf_counter() - began)
