@@ -34,6 +34,8 @@ class Episodes:
     """Time that passes in each transition: its discount is `discount ** duration`. None: always 1."""
     keys: Mapping[str, Shaped[np.ndarray, " steps"]] = field(default_factory=dict)
     """The columns by which the log itself names its rows (episode id, step or time)."""
+    stack: int = 1  # STUB until main has it
+    extras: Mapping[str, Shaped[np.ndarray, " steps"]] = field(default_factory=dict)  # STUB
 
     @staticmethod
     def from_lists(

@@ -74,6 +74,14 @@ class ValueFunction:
         lower, upper = self._at(bounds, self.estimate, states)
         return Interval(lower, upper)
 
+    def over(self, episodes: Any) -> Any:  # STUB until main has it
+        """STUB."""
+        return self(episodes.states)
+
+    def interval_over(self, episodes: Any, level: float | None = None) -> Interval:  # STUB
+        """STUB."""
+        return self.interval(episodes.states, level)
+
     def __repr__(self) -> str:
         """The method, the model and the shape of a state."""
         return f"ValueFunction({self.method!r}, {self.model!r}, states {self.observation_shape})"
