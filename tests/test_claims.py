@@ -46,6 +46,8 @@ def made_up(error: Error, *, seeds: int = 8, models: tuple[str, ...] = ("mlp:50,
         "models": models,
         "sizes": (5, 100),
         "seeds": seeds,
+        "steps": 50_000,
+        "batch_size": 512,
         "snapshot_episodes": 50,
         "snapshot_steps": 300,
     }
@@ -178,5 +180,6 @@ def test_every_claim_about_these_problems_is_there() -> None:
         *(f"C{k}" for k in range(1, 5)),
         *(f"L{k}" for k in range(1, 11)),
         *(f"M{k}" for k in range(1, 4)),
+        *(f"A{k}" for k in range(1, 5)),
     ]
     assert CLAIMS.keys() <= EXPERIMENTS.keys()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 import plotly.graph_objects as go
 
 from .episodes import Episodes

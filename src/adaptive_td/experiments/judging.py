@@ -79,9 +79,9 @@ def by_test(problem: Tested) -> Judge:
       they can be told apart; `floor_share` is the share of such visits. `corrected` may be negative.
     - `width` of the intervals. Nobody knows the truth, so there is no coverage.
 
-    Arrays: for each test episode the sum of (G - V)² (`squared`) and the number of its visits (`visits`), from
-    which paired differences follow; of the first test episode V (`episode_values`), its interval and G along
-    the way; one frame of it, where states are pictures.
+    Arrays: for each test episode the sum of (G - V)² (`squared`) and the number of its visits (`visits`),
+    from which paired differences follow; of the test episode with the most visits V (`episode_values`), its
+    interval and G along the way; one frame of it, where states are pictures.
     """
     test = problem.test()
     returns, visits = whole_returns(test, problem.discount)
@@ -93,7 +93,7 @@ def by_test(problem: Tested) -> Judge:
     realised, episode, rows = returns[visits].astype(float), test.episode[visits], test.index[visits]
     counts = np.bincount(episode, minlength=len(test)).astype(float)
     starts = np.flatnonzero(test.step[visits] == 0)
-    shown = episode == episode[0]
+    shown = episode == np.argmax(counts)
     noise, repeated = return_noise(realised, state_numbers(test, rows), episode)
     same = {"floor_share": float(repeated.mean())} | ({} if noise is None else {"floor": noise})
 

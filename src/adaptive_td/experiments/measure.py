@@ -176,7 +176,7 @@ def build_method(cell: Cell) -> Method:
 
 
 def build_model(spec: str, problem: Problem, log: Episodes) -> Model:
-    """The model of a cell; a grid covers the problem's whole box, where it has one, not only a log's states."""
+    """The model of a cell; a grid covers the problem's whole box, if it has one, not only a log's states."""
     model = specs.model(spec, log)
     if isinstance(model, Grid) and isinstance(problem, Known):
         return replace(model, low=problem.low, high=problem.high)

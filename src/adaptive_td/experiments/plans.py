@@ -18,7 +18,6 @@ from .cells import NUMERICS, Cell, Group, canonical, problem_digest, sha256, tid
 from .measure import MONTE_CARLO, build_model, log_of_nothing
 from .tabular import ESTIMATORS
 
-
 SHARED = (
     *("problem", "model", "episodes", "seed"),
     *("steps", "batch_size", "learning_rate", "epsilon", "repeats"),
@@ -267,7 +266,7 @@ def _with_settings(problem: Problem, settings: Settings) -> Problem:
     given = {name: value for name in OF_PROBLEMS if (value := getattr(settings, name)) is not None}
     if not given:
         return problem
-    own = {one.name for one in fields(problem)} if is_dataclass(problem) else set()
+    own: set[str] = {one.name for one in fields(problem)} if is_dataclass(problem) else set()
     for name in given:
         if name not in own:
             raise UsageError(f"{problem.name} has no {name.replace('_', ' ')} to set")

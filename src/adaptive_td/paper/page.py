@@ -89,7 +89,8 @@ def _claims(report: Page, results: Sequence[Results]) -> None:
         "seeds. A ratio is shown to be on one side of a bound when its whole interval is. Step size, "
         "discount, scaling and maps are choices of this project where the paper does not state them."
     )
-    report.table(["", "about", "claim", "deciding statistic", "verdict"], rows, words=True)
+    header = ["", "about", "claim", "deciding statistic", "what was run", "verdict"]
+    report.table(header, rows, words=True)
 
 
 def _errors(report: Page, results: Results) -> None:
