@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from adaptive_td.experiments.results import Results
-from adaptive_td.problems import Labyrinth, MountainCar
+from adaptive_td.problems import Labyrinth, MountainCar, Tested
 
 from .points import Point, Scenario, Summary, is_chain, methods_of, points, problems_of, summary
 from .styles import (
     EPISODES,
     MSVE,
+    TEST_MSVE,
     canvas,
     columns_for,
     finish,
@@ -29,10 +30,15 @@ from .styles import (
     problem_label,
     seeds_label,
     style,
+    title_of,
     training_label,
 )
 
 Named = Iterator[tuple[str, Figure]]
+_NOISE = (
+    "Over all visits of the test episodes whose return G is known, each with the same weight: the value error "
+    "and the noise of returns, which is the same for every method."
+)
 BASIS = ("mc", "td", "adaptive-td")
 """Methods that are in every comparison."""
 
@@ -68,26 +74,24 @@ def _pair(results: Results, model: str, methods: Sequence[str], name: str) -> Na
     if not panels:
         return
     seeds = seeds_label([len(one.scores) for some in panels.values() for one in some])
-    where = f"{_title(results)}, {model_label(model)}"
+    where = f"{title_of(results)}, {model_label(model)}"
     small_print = f"Model: {training_label(results, model)}; {seeds}{_missing(results, model)}."
     names = listing([style(method).label for method in methods])
+    tested = all(isinstance(results.problems[name], Tested) for name in found)
     if len(methods) > 1:
-        figure = _panels(panels, _draw_normalised, "MSVE / worst MSVE")
-        footer = f"Means over seeds, divided by the largest of {names}. {small_print}"
+        what = "mean (G − V)² / worst" if tested else "MSVE / worst MSVE"
+        figure = _panels(panels, _draw_normalised, what)
+        noise = f"{_NOISE} The noise moves every method towards 1. " if tested else ""
+        footer = f"Means over seeds, divided by the largest of {names}. {noise}{small_print}"
         title = f"{where}: error relative to the worst method"
         yield f"{name}-normalised", finish(figure, title, footer, handles=handles(methods))
-    figure = _panels(panels, _draw_absolute, MSVE)
+    figure = _panels(panels, _draw_absolute, TEST_MSVE if tested else MSVE, shared=not tested)
     several = max(len(one.scores) for some in panels.values() for one in some) > 1
     bars = "Bars: 95% percentile bootstrap over seeds. " if several else ""
-    footer = f"Every state of an even grid has the same weight. {bars}{small_print}"
-    title = f"{where}: mean squared value error"
+    weights = _NOISE if tested else "Every state of an even grid has the same weight."
+    footer = f"{weights} {bars}{small_print}"
+    title = f"{where}: mean squared {'difference to realised returns' if tested else 'value error'}"
     yield f"{name}-msve", finish(figure, title, footer, handles=handles(methods))
-
-
-def _title(results: Results) -> str:
-    kinds = {type(problem) for problem in results.problems.values()}
-    named = {Labyrinth: "Labyrinth-2D", MountainCar: "Mountain Car"}
-    return next((named[kind] for kind in kinds if kind in named), results.experiment)
 
 
 def _missing(results: Results, model: str) -> str:
@@ -100,13 +104,17 @@ def _missing(results: Results, model: str) -> str:
 
 
 def _panels(
-    panels: dict[str, list[Point]], draw: Callable[[Axes, Sequence[Point]], None], label: str
+    panels: dict[str, list[Point]],
+    draw: Callable[[Axes, Sequence[Point]], None],
+    label: str,
+    *,
+    shared: bool = True,
 ) -> Figure:
-    """One panel for each problem, on axes they share."""
+    """One panel for each problem, on axes they share; else each has a linear one of its own."""
     columns = columns_for(len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = canvas(1.5 + 2.1 * rows if len(panels) > 1 else 4.0)
-    grid: Any = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid: Any = figure.subplots(rows, columns, sharex=True, sharey=shared, squeeze=False)
     sizes = sorted({one.episodes for some in panels.values() for one in some})
     for k, axes in enumerate(grid.flat):
         if k >= len(panels):
@@ -114,6 +122,8 @@ def _panels(
             continue
         title, some = list(panels.items())[k]
         draw(axes, some)
+        if not shared:
+            axes.set_yscale("linear")
         axes.set_title(title)
         episodes_axis(axes, sizes)
         below = k + columns >= len(panels)

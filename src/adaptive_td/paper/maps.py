@@ -18,9 +18,8 @@ from adaptive_td.figures import Plane, plane
 from adaptive_td.intervals import Interval
 from adaptive_td.problems import Known, Labyrinth, MountainCar
 
-from .styles import canvas, columns_for, finish, listing, problem_label, style, training_label
+from .styles import VALUE, canvas, columns_for, finish, problem_label, seeds_text, style, training_label
 
-VALUE = "value (discounted reward)"
 BELOW, INSIDE, ABOVE = "#5E3C99", "#EFEFEF", "#E66101"
 """Purple and orange, the ends of the scale of errors."""
 LEAKY = "labyrinth-2"
@@ -218,8 +217,7 @@ def _with_intervals(
 
 def _small_print(results: Results, model: str, found: Found) -> str:
     settings = results.settings
-    seeds = sorted({seed for seed, _ in found.values()})
-    which = f"seed{'s' * (len(seeds) != 1)} {listing(list(map(str, seeds)))}"
+    which = seeds_text([seed for seed, _ in found.values()])
     members = f"{settings['members']} members, level {settings['level']:g}"
     return f"{members}; model: {training_label(results, model)}; {which}."
 
