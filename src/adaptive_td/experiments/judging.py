@@ -136,10 +136,9 @@ def state_numbers(test: Episodes, rows: Int[np.ndarray, " visits"]) -> Int[np.nd
     for row, state in enumerate(test.states):
         name = hashlib.blake2b(np.ascontiguousarray(state).data, digest_size=16).digest()
         frames[row] = known.setdefault(name, len(known))
-    start = np.repeat(test.offsets[:-1] + np.arange(len(test)), test.lengths + 1)
     back = [
-        np.where(at >= start, frames[np.maximum(at, 0)], -1)
-        for at in (np.arange(len(frames)) - k for k in range(test.stack))
+        np.where(test.age >= k, frames[np.maximum(np.arange(len(frames)) - k, 0)], -1)
+        for k in range(test.stack)
     ]
     _, numbers = np.unique(np.stack(back, axis=1)[rows], axis=0, return_inverse=True)
     return numbers.reshape(-1)

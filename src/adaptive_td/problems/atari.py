@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 from adaptive_td.episodes import Episodes
 from adaptive_td.errors import UsageError, unknown_name
@@ -77,16 +77,19 @@ class Atari:
             raise UsageError(f'{self.name} needs the extra `atari`: pip install "adaptive-td[atari]"')
 
     def digest(self) -> str:
-        """Names the policy that comes with the package."""
+        """Names the policy that comes with the package, by its file."""
         from adaptive_td.atari import qnetwork
 
-        return str(qnetwork.packaged_digest(self.game))
+        path = qnetwork.packaged_path(self.game)
+        if not path.exists():
+            raise UsageError(f"{self.name}: no policy for this game comes with the package")
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def _stream(self, stream: int, count: int) -> Episodes:
         log = Kept(folder=self._folder(stream), play=_Player(self, stream)).episodes(count)
         return replace(log, rewards=log.extras["clipped_reward"]) if self.clipped else log
 
-    def _folder(self, stream: int) -> Any:
+    def _folder(self, stream: int) -> Path:
         """Named by all that the play depends on; how it is judged is no part of it."""
         from adaptive_td.atari import games
 
@@ -110,13 +113,12 @@ class _Player:
     stream: int
 
     def __call__(self, first: int, count: int) -> Episodes:
-        from adaptive_td.atari import policies, qnetwork, rollouts
+        from adaptive_td.atari import policies, rollouts
 
         problem = self.problem
-        policy = policies.SoftQ(qnetwork.packaged(problem.game), temperature=problem.temperature)
         return rollouts.collect(
             problem.game,
-            policy,
+            policies.player("packaged", problem.game, problem.temperature),
             episodes=count,
             first=first,
             seed=self.stream,

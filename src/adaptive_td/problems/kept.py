@@ -11,7 +11,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from adaptive_td import adapters
-from adaptive_td.episodes import Episodes
+from adaptive_td.episodes import Episodes, aligned_empty
 from adaptive_td.errors import DataError, UsageError
 
 from .cache import FOLDER
@@ -72,26 +72,37 @@ class Kept:
 def joined(files: Sequence[Path]) -> Episodes:
     """The episodes of several files, read one after the other into arrays that are made once."""
     lengths = np.concatenate([_lengths(file) for file in files])
+    rows = int(lengths.sum()) + len(lengths)
     first = adapters.load(files[0])
-    states = np.empty((int(lengths.sum()) + len(lengths), *first.states.shape[1:]), first.states.dtype)
-    parts, row = [], 0
+    states = aligned_empty((rows, *first.states.shape[1:]), first.states.dtype)
+    columns: dict[str, list[np.ndarray]] = {}
+    at = 0
     for file in files:
         part = adapters.load(file)
-        states[row : row + len(part.states)] = part.states
-        row += len(part.states)
-        parts.append(replace(part, states=np.broadcast_to(part.states[:1], part.states.shape)))
-        del part
+        states[at : at + len(part.states)] = part.states
+        at += len(part.states)
+        for name, column in _columns(part).items():
+            columns.setdefault(name, []).append(column)
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
     return replace(
         first,
         states=states,
-        rewards=np.concatenate([part.rewards for part in parts]),
-        lengths=np.concatenate([part.lengths for part in parts]),
-        ended=np.concatenate([part.ended for part in parts]),
-        durations=None
-        if first.durations is None
-        else np.concatenate([part.durations for part in parts if part.durations is not None]),
-        keys={name: np.concatenate([part.keys[name] for part in parts]) for name in first.keys},
+        lengths=lengths,
+        ended=whole["ended"],
+        rewards=whole["rewards"],
+        durations=whole.get("durations"),
+        keys={name: whole[f"key {name}"] for name in first.keys},
+        extras={name: whole[f"extra {name}"] for name in first.extras},
     )
+
+
+def _columns(part: Episodes) -> dict[str, np.ndarray]:
+    """Everything but the states, by name."""
+    columns = {"rewards": part.rewards, "ended": part.ended}
+    if part.durations is not None:
+        columns["durations"] = part.durations
+    columns |= {f"key {name}": column for name, column in part.keys.items()}
+    return columns | {f"extra {name}": column for name, column in part.extras.items()}
 
 
 def _lengths(file: Path) -> np.ndarray:
