@@ -256,7 +256,7 @@ def test_the_summary_is_the_mean_of_normalised_means_within_its_interval() -> No
     cases = [Scenario(results, name, "mlp:50,50") for name in results.problems]
     found = summary(cases, TRAINED)
     assert found is not None
-    assert found.seeds == 5
+    assert found.seeds == (5, 5)
     scores = results.paired(
         TRAINED, [{"problem": p, "model": "mlp:50,50", "episodes": 50} for p in results.problems]
     )

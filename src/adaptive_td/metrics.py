@@ -133,6 +133,22 @@ def cluster_bootstrap(
     _, cluster = np.unique(cluster, return_inverse=True)
     counts = np.bincount(cluster).astype(float)
     sums = np.bincount(cluster, weights=np.asarray(rows, float))
+    return ratio_bootstrap(sums, counts, level=level, repeats=repeats, seed=seed)
+
+
+def ratio_bootstrap(
+    sums: Float[np.ndarray, " clusters"],
+    counts: Float[np.ndarray, " clusters"],
+    *,
+    level: float = 0.95,
+    repeats: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """Σ sums / Σ counts over clusters, with a percentile interval by drawing clusters with replacement.
+
+    Clusters without a row are left out.
+    """
+    sums, counts = (np.asarray(x, float)[np.asarray(counts) > 0] for x in (sums, counts))
     rng = np.random.default_rng(seed)
     draws = np.empty(repeats)
     for k in range(0, repeats, 1000):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from adaptive_td.experiments.results import Results
-from adaptive_td.problems import Labyrinth, MountainCar, Tested
+from adaptive_td.problems import Atari, Labyrinth, MountainCar, Tested
 
 from .points import Point, Scenario, Summary, is_chain, methods_of, points, problems_of, summary
 from .styles import (
@@ -36,8 +36,8 @@ from .styles import (
 
 Named = Iterator[tuple[str, Figure]]
 _NOISE = (
-    "Over all visits of the test episodes whose return G is known, each with the same weight: the value error "
-    "and the noise of returns, which is the same for every method."
+    "Over all visits of the test episodes whose return G is known, each with the same weight: the value "
+    "error and the noise of returns, which is the same for every method."
 )
 BASIS = ("mc", "td", "adaptive-td")
 """Methods that are in every comparison."""
@@ -179,24 +179,31 @@ def draw_estimates(axes: Axes, x: Sequence[float], estimates: Sequence[Any], **o
 
 
 def overall(every: Sequence[Results]) -> Named:
-    """Min-max normalised errors averaged over scenarios: the paper's, and with Mountain Car."""
-    trained = [results for results in every if not is_chain(results)]
+    """Min-max normalised errors averaged over scenarios: maps, maps and games (the paper's), and the car."""
     scenarios = [
         Scenario(results, problem, results.settings["models"][0])
-        for results in trained
+        for results in every
+        if not is_chain(results)
         for problem in problems_of(results, results.settings["models"][0])
     ]
-    if not scenarios:
-        return
-    common = [set(methods_of(results, model)) for results, _, model in scenarios]
-    methods = in_order(sorted(set.intersection(*common)))
     cars = [one for one in scenarios if isinstance(one.results.problems[one.problem], MountainCar)]
-    others = [one for one in scenarios if one not in cars]
-    sets = {"without Mountain Car": others, "with Mountain Car": scenarios if cars else []}
-    found = {title: summary(some, methods) for title, some in sets.items()}
+    games = [one for one in scenarios if isinstance(one.results.problems[one.problem], Atari)]
+    rest = [one for one in scenarios if one not in (*cars, *games)]
+    if games and rest:
+        sets = {"maps": rest, "maps and games": [*rest, *games]}
+        sets |= {"with Mountain Car": scenarios} if cars else {}
+    else:
+        sets = {"without Mountain Car": [*rest, *games], "with Mountain Car": scenarios if cars else []}
+    found = {title: summary(some, _common(some)) for title, some in sets.items()}
     panels = {title: some for title, some in found.items() if some and len(some.methods) > 1}
     if panels:
         yield "overall", _overall(panels)
+
+
+def _common(scenarios: Sequence[Scenario]) -> list[str]:
+    """The methods that all of them have."""
+    each = [set(methods_of(results, model)) for results, _, model in scenarios]
+    return in_order(sorted(set.intersection(*each))) if each else []
 
 
 def _overall(panels: dict[str, Summary]) -> Figure:
@@ -208,22 +215,25 @@ def _overall(panels: dict[str, Summary]) -> Figure:
         axes.set_xlabel(EPISODES)
     row[0, 0].set_ylabel("normalised MSVE (best 0, worst 1)")
     last = list(panels.values())[-1]
-    names = listing([style(method).label for method in last.methods])
+    drawn = in_order(sorted({method for some in panels.values() for method in some.methods}))
     where = listing([problem_label(one.results, one.problem) for one in last.scenarios])
     trained = sorted({training_label(one.results, one.model) for one in last.scenarios})
-    seeds = seeds_label([some.seeds for some in panels.values()])
-    bands = (
-        "Bars: 95% bootstrap, seeds drawn within scenarios. "
-        if max(s.seeds for s in panels.values()) > 1
+    counts = [count for some in panels.values() for count in some.seeds]
+    bands = "Bars: 95% bootstrap, seeds drawn within scenarios. " if max(counts) > 1 else ""
+    noise = (
+        "Games are judged by returns whose noise is the same for every method and cancels here. "
+        if any(isinstance(one.results.problems[one.problem], Atari) for one in last.scenarios)
         else ""
     )
     footer = (
         f"Scenarios: {where}. For each scenario and size, (MSVE − min) / (max − min) of means over seeds, "
-        f"among {names}; then the mean over scenarios (in the paper: the six maps and four Atari games). "
-        f"{bands}Model: {listing(trained)}; {seeds}."
+        f"among the methods of the panel ({listing([style(method).label for method in drawn])} as far as all "
+        "of its scenarios have them); then the mean over scenarios, at the sizes that all of them share (in "
+        f"the paper: the six maps and four games). {noise}{bands}Model: {listing(trained)}; "
+        f"{seeds_label(counts)}."
     )
     title = "Overall: normalised error, averaged over scenarios"
-    return finish(figure, title, footer, handles=handles(last.methods))
+    return finish(figure, title, footer, handles=handles(drawn))
 
 
 def _draw_summary(axes: Axes, some: Summary) -> None:
@@ -232,7 +242,7 @@ def _draw_summary(axes: Axes, some: Summary) -> None:
         x = [size * aside for size in some.episodes]
         options = line_options(method)
         axes.plot(x, some.values[:, k], **options)
-        if some.seeds > 1:
+        if max(some.seeds) > 1:
             axes.vlines(x, some.low[:, k], some.high[:, k], color=options["color"], linewidth=1.0, alpha=0.8)
     axes.set_ylim(-0.03, 1.03)
     episodes_axis(axes, some.episodes)

@@ -22,7 +22,6 @@ from .styles import (
     handles,
     in_order,
     line_options,
-    listing,
     problem_label,
     seeds_text,
     title_of,
@@ -69,7 +68,9 @@ def _seen(results: Results, problem: str, model: str) -> Seen | None:
         }
         if found:
             seed = min(min(by_seed) for by_seed in found.values())
-            return Seen(problem, size, seed, {m: by_seed[seed] for m, by_seed in found.items() if seed in by_seed})
+            return Seen(
+                problem, size, seed, {m: by_seed[seed] for m, by_seed in found.items() if seed in by_seed}
+            )
     return None
 
 
@@ -94,7 +95,7 @@ def _frames(results: Results, seen: list[Seen]) -> Figure:
         row[0].set_ylabel("y (pixels)")
     for axes in grid.flat[max(len(seen) - columns, 0) : len(seen)]:
         axes.set_xlabel("x (pixels)")
-    footer = "The newest of the frames that make a state, half way through the test episode of the next figure."
+    footer = "The newest of the frames that make a state, half way through the episode of the next figure."
     return finish(figure, f"{title_of(results)}: what the methods see", footer)
 
 
@@ -110,7 +111,9 @@ def _episode(results: Results, model: str, seen: list[Seen]) -> Figure:
     for k, (axes, one) in enumerate(zip(grid.flat, seen, strict=False)):
         first = next(iter(one.arrays.values()))
         steps = np.arange(len(first["episode_returns"]))
-        bounds = next((one.arrays[m] for m in WITH_INTERVAL if "episode_lower" in one.arrays.get(m, {})), None)
+        bounds = next(
+            (one.arrays[m] for m in WITH_INTERVAL if "episode_lower" in one.arrays.get(m, {})), None
+        )
         if bounds is not None:
             lower, upper = bounds["episode_lower"], bounds["episode_upper"]
             axes.fill_between(steps, lower, upper, color=INTERVAL, linewidth=0)
@@ -132,8 +135,8 @@ def _episode(results: Results, model: str, seen: list[Seen]) -> Figure:
     ]
     footer = (
         "The test episode with the most visits whose return is known: no more than 1% of its weight lies "
-        f"beyond a cut. The interval is that of the ensemble behind Adaptive TD, for the value rather than for "
-        f"one return. Model: {training_label(results, model)}; {seeds_text([one.seed for one in seen])}."
+        "beyond a cut. The interval is that of the ensemble behind Adaptive TD, for the value rather than "
+        f"for one return. Model: {training_label(results, model)}; {seeds_text([one.seed for one in seen])}."
     )
     title = f"{title_of(results)}: predicted value against realised return along one test episode"
     return finish(figure, title, footer, handles=legend, columns=5)
