@@ -119,7 +119,7 @@ def _episode(results: Results, model: str, seen: list[Seen]) -> Figure:
             axes.fill_between(steps, lower, upper, color=INTERVAL, linewidth=0)
         axes.plot(steps, first["episode_returns"], color=RETURN, linewidth=1.8)
         methods = in_order([m for m in SHOWN if m in one.arrays]) or in_order(list(one.arrays))[:1]
-        for method in methods:
+        for method in reversed(methods):  # others stay visible over Adaptive TD
             options = line_options(method) | {"marker": "", "linewidth": 1.1}
             axes.plot(steps, one.arrays[method]["episode_values"], **options)
         drawn |= set(methods)

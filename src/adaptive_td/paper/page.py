@@ -144,8 +144,8 @@ _OVER_GRID = "Mean squared value error over the grid"
 _OVER_TEST = "Mean squared difference to the returns of test episodes"
 _NOISE = (
     "Nobody knows the true values of these problems: values V are held against the returns G of test "
-    "episodes, at every visit whose return is known. The mean of (G − V)² is the value error and the noise of "
-    "returns, which is the same for every method and cancels in differences between methods."
+    "episodes, at every visit whose return is known. The mean of (G − V)² is the value error and the noise "
+    "of returns, which is the same for every method and cancels in differences between methods."
 )
 _BESIDE = {
     "start_error": "squared error of the mean start value, without noise",
