@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from .atari import commands as atari_commands
 from .console import emit, fail, narration, new_folder, print_table, progress_bar, show_warning
 from .errors import AdaptiveTDError, UsageError
 from .experiments import commands as experiment_commands
@@ -418,5 +419,6 @@ def doctor(as_json: AsJson = False) -> None:
     )
 
 
+atari_commands.register(app)
 experiment_commands.register(app)
 paper_commands.register(app)
