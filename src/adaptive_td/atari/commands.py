@@ -83,7 +83,7 @@ def card_of(game: str, recipe: Any, steps: int, ale: str) -> dict[str, Any]:
         "steps": steps,
         "algorithm": "parallelised Q-learning with λ-targets and layer normalisation, without replay",
         "recipe": asdict(recipe),
-        "rewards": "clipped to [-1, 1] in training, where a lost life also ends an episode",
+        "rewards": "clipped to [-1, 1] in training, where nothing is expected to follow a lost life",
         "ale_py": ale,
     }
 

@@ -44,14 +44,11 @@ def ale_version() -> str:
     return str(_ale().__version__)
 
 
-def vector_env(
-    game: str, num_envs: int, *, max_steps: int = MAX_STEPS, training: bool = False
-) -> VectorEnv[Any, Any, Any]:
+def vector_env(game: str, num_envs: int, *, max_steps: int = MAX_STEPS) -> VectorEnv[Any, Any, Any]:
     """`num_envs` games side by side, with raw rewards.
 
-    An episode is truncated after `max_steps` steps of the player. For training, a lost life counts as an
-    end (the game goes on in the next episode). The step after an end resets and is no transition, unless
-    the environment is reset by hand before it, as `reset_games` does.
+    An episode is truncated after `max_steps` steps of the player. The step after an end resets and is no
+    transition, unless the environment is reset by hand before it, as `reset_games` does.
     """
     _ale()
     from ale_py.vector_env import AtariVectorEnv
@@ -63,7 +60,6 @@ def vector_env(
         frameskip=FRAME_SKIP,
         stack_num=STACK,
         reward_clipping=False,
-        episodic_life=training,
     )
     return env
 

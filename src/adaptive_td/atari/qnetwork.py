@@ -31,6 +31,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from safetensors import SafetensorError
 
 from adaptive_td.errors import DataError, UsageError
+from adaptive_td.models import convolution
 
 from .games import game_name
 
@@ -39,6 +40,9 @@ LAYERS = {"c1": (32, 4, 8, 8), "c2": (64, 32, 4, 4), "c3": (64, 64, 3, 3), "f": 
 """The shapes of the layers before the last, whose outputs are the actions."""
 STRIDES = {"c1": 4, "c2": 2, "c3": 1}
 NORMS = {"c1": "n1", "c2": "n2", "c3": "n3", "f": "n4"}
+
+
+_convolutions = jax.vmap(convolution, in_axes=(0, None, None))
 
 
 class QNetwork(eqx.Module):
@@ -51,7 +55,7 @@ class QNetwork(eqx.Module):
         p = self.layers
         x = jnp.moveaxis(states, 1, -1).astype(jnp.float32) / 255
         for name, stride in STRIDES.items():
-            x = convolution(x, p[f"{name}.weight"], stride) + p[f"{name}.bias"]
+            x = _convolutions(x, p[f"{name}.weight"], stride) + p[f"{name}.bias"]
             x = jax.nn.relu(self._normalised(NORMS[name], x))
         x = jnp.moveaxis(x, -1, 1).reshape(len(x), -1)
         x = jax.nn.relu(self._normalised("n4", x @ p["f.weight"].T + p["f.bias"]))
@@ -73,30 +77,6 @@ class QNetwork(eqx.Module):
     def digest(self) -> str:
         """What tells this network from others: a SHA-256 of its weights as they are stored."""
         return hashlib.sha256(_packed(self)).hexdigest()
-
-
-def convolution(
-    x: Float[Array, "batch height width channels"], weight: Float[Array, "out channels k k"], stride: int
-) -> Float[Array, "batch rows columns out"]:
-    """A convolution without padding, as a sum of matrix products.
-
-    Cells of stride x stride pixels become pixels with more channels; then the stride is 1, and each offset
-    in the kernel is one product. The gradient of XLA's own convolutions is several times slower on a CPU.
-    """
-    n, height, width, channels = x.shape
-    out, size = weight.shape[0], weight.shape[2] // stride
-    if height % stride or width % stride or weight.shape[2] % stride:
-        raise UsageError(f"convolution: stride {stride} does not divide {weight.shape} and {x.shape}")
-    rows, columns = height // stride, width // stride
-    cells = x.reshape(n, rows, stride, columns, stride, channels).transpose(0, 1, 3, 2, 4, 5)
-    cells = cells.reshape(n, rows, columns, -1)
-    kernel = weight.reshape(out, channels, size, stride, size, stride).transpose(2, 4, 3, 5, 1, 0)
-    kernel = kernel.reshape(size, size, -1, out)
-    rows, columns = rows - size + 1, columns - size + 1
-    products = [
-        cells[:, i : i + rows, j : j + columns] @ kernel[i, j] for i in range(size) for j in range(size)
-    ]
-    return sum(products[1:], products[0])
 
 
 def init(actions: int, *, key: PRNGKeyArray) -> QNetwork:

@@ -6,8 +6,9 @@ same network,
     G_t = r_t + γ_t [(1 - λ) max_a Q(s_{t+1}, a) + λ G_{t+1}],
 
 and passes over the round's transitions `epochs` times in minibatches. Layer normalisation is what keeps it
-stable (Gallici et al., 2024). Rewards are clipped to [-1, 1], and a lost life ends an episode, in training
-only.
+stable (Gallici et al., 2024). In training only, rewards are clipped to [-1, 1] and nothing is expected to
+follow a lost life. The game goes on all the same: ale-py's own `episodic_life` starts a new game after each
+life, and a network trained with it would never see what comes later.
 """
 
 from __future__ import annotations
@@ -166,10 +167,11 @@ class Games:
 
     def __init__(self, game: str, recipe: Recipe, *, first_round: int = 0):
         """Start `num_envs` games; those of a resumed training have other seeds."""
-        self._env = vector_env(game, recipe.num_envs, max_steps=27_000, training=True)
+        self._env = vector_env(game, recipe.num_envs, max_steps=27_000)
         self._recipe = recipe
         first = int(np.random.SeedSequence([recipe.seed, first_round, 2]).generate_state(1)[0] >> 2)
-        self._states, _ = self._env.reset(seed=first)
+        self._states, info = self._env.reset(seed=first)
+        self._lives = np.array(info["lives"])
         self._resetting = np.zeros(recipe.num_envs, bool)
         self._score = np.zeros(recipe.num_envs)
         self.scores: list[float] = []
@@ -179,17 +181,12 @@ class Games:
         recipe, rng = self._recipe, np.random.default_rng([self._recipe.seed, learner.rounds, 0])
         epsilon, columns = recipe.epsilon(learner.rounds), []
         for _ in range(recipe.rollout):
-            states = np.array(self._states)
+            states, transition = np.array(self._states), ~self._resetting
             greedy, best = map(np.asarray, _greedy(learner.network, states))
             chance = rng.random(recipe.num_envs) < epsilon
             actions = np.where(chance, rng.integers(learner.network.actions, size=recipe.num_envs), greedy)
-            self._states, rewards, terminated, truncated, info = self._env.step(actions.astype(np.int64))
-            rewards, ended = np.asarray(rewards, np.float32), terminated | truncated
-            transition = ~self._resetting
-            clipped = np.clip(rewards, -1, 1)
-            columns.append((states, actions, clipped, np.array(terminated), ended, transition, best))
-            self._count(rewards, ended, (info["lives"] == 0) | truncated)
-            self._resetting = ended
+            rewards, stopped, ended = self._step(actions)
+            columns.append((states, actions, np.clip(rewards, -1, 1), stopped, ended, transition, best))
         _, after = _greedy(learner.network, np.array(self._states))
         *fields, best = (np.stack(column) for column in zip(*columns, strict=True))
         return Round(*fields, np.concatenate([best, np.asarray(after)[None]]))
@@ -198,11 +195,17 @@ class Games:
         """Stop the games."""
         self._env.close()
 
-    def _count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> None:
+    def _step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rewards; whether nothing follows, also after a lost life; whether the next step resets."""
+        self._states, rewards, terminated, truncated, info = self._env.step(actions.astype(np.int64))
+        lives = np.array(info["lives"])
+        rewards, ended, lost = np.asarray(rewards, np.float32), terminated | truncated, lives < self._lives
         self._score += rewards
-        for k in np.flatnonzero(ended & over):
+        for k in np.flatnonzero(ended):
             self.scores.append(float(self._score[k]))
             self._score[k] = 0.0
+        self._lives, self._resetting = lives, ended
+        return rewards, terminated | lost, ended
 
 
 class Report(NamedTuple):
