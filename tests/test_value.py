@@ -171,9 +171,7 @@ def test_an_ensemble_with_nothing_to_learn_survives_a_file(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 1), (5, 2)])
-def test_convolutions_by_products_are_convolutions_and_so_are_their_gradients(
-    kernel: int, stride: int
-) -> None:
+def test_convolutions_by_products_are_convolutions_gradients_included(kernel: int, stride: int) -> None:
     keys = jax.random.split(jax.random.key(0), 2)
     x, weight = jax.random.normal(keys[0], (41, 38, 3)), jax.random.normal(keys[1], (5, 3, kernel, kernel))
 

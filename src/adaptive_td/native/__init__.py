@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from adaptive_td.episodes import ALIGNMENT, aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.jobs import HISTORY, Job, Training, options
 from adaptive_td.models import Dense, Flattened
 from adaptive_td.rows import Data, Rows
 
-from .library import ALIGNMENT, Library, Problem, Unavailable, best
+from .library import Library, Problem, Unavailable, best
 
 _FALLBACKS = {"midpoint": 0, "endpoint": 1, "return": 2}
 _FLOATS = ALIGNMENT // 4
@@ -54,6 +55,8 @@ def obstacle(job: Job) -> str | None:
         return f"it trains dense ReLU networks (MLP), not {type(job.network).__name__}"
     if dense.weights[-1].shape[1] != 1:
         return f"the network has {dense.weights[-1].shape[1]} outputs"
+    if job.data.stack > 1:
+        return f"a state is a stack of {job.data.stack} rows, and the kernel reads one row"
     rows = job.rows
     floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *rows.bounds, rows.fallback)
     wider = next((x.dtype for x in floats if x.dtype != jnp.float32), None)
@@ -69,9 +72,9 @@ def _dense(network: Any) -> Dense | None:
 
 def _aligned(size: int) -> Float[np.ndarray, " size"]:
     """Zeros that start where the kernel's vectors may."""
-    memory = np.zeros(size * 4 + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size * 4].view(np.float32)
+    zeros = aligned_empty((size,), np.float32)
+    zeros[:] = 0
+    return zeros
 
 
 def _states(data: Data) -> Shaped[np.ndarray, "rows *obs"]:
