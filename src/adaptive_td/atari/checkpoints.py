@@ -36,7 +36,7 @@ def load(path: Path, game: str, recipe: Recipe) -> Learner:
             leaves = [jnp.asarray(file.get_tensor(name)) for name in sorted(file.keys())]
     except (SafetensorError, ValueError) as error:
         raise DataError(f"{path.name}: cannot be read as a checkpoint: {error}") from None
-    wanted = {"game": game, "recipe": asdict(recipe)}
+    wanted: dict[str, object] = {"game": game, "recipe": asdict(recipe)}
     for field, value in _flat(wanted).items():
         before = _flat(progress).get(field)
         if before != value:

@@ -18,7 +18,6 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def write_card(path: Path, card: dict[str, Any]) -> None:
     """Write the card of the network at `path`."""
     from adaptive_td.experiments.artefacts import write_whole
 
-    write_whole(path.with_suffix(".json"), (json.dumps(card, indent=2) + "\n").encode())
+    write_whole(path.with_suffix(".json"), (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def load(path: Path) -> Packaged:
@@ -130,13 +129,17 @@ def load(path: Path) -> Packaged:
 
 def packaged(game: str) -> Packaged:
     """The network that comes with this package."""
-    with resources.as_file(policy_folder() / f"{game_name(game)}.safetensors") as path:
-        return load(path)
+    return load(packaged_path(game_name(game)))
 
 
-def policy_folder() -> Any:
-    """Where the packaged networks are."""
-    return resources.files("adaptive_td.atari") / "policies"
+def has_packaged(game: str) -> bool:
+    """Whether a network for this game comes with the package."""
+    return packaged_path(game).is_file()
+
+
+def packaged_path(game: str) -> Path:
+    """Where the package keeps its network for a game."""
+    return Path(__file__).parent / "policies" / f"{game}.safetensors"
 
 
 def _checked(name: str, arrays: dict[str, np.ndarray]) -> QNetwork:

@@ -188,8 +188,8 @@ class Games:
             rewards, stopped, ended = self._step(actions)
             columns.append((states, actions, np.clip(rewards, -1, 1), stopped, ended, transition, best))
         _, after = _greedy(learner.network, np.array(self._states))
-        *fields, best = (np.stack(column) for column in zip(*columns, strict=True))
-        return Round(*fields, np.concatenate([best, np.asarray(after)[None]]))
+        played = Round(*(np.stack(column) for column in zip(*columns, strict=True)))
+        return played._replace(best=np.concatenate([played.best, np.asarray(after)[None]]))
 
     def close(self) -> None:
         """Stop the games."""
