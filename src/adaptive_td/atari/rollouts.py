@@ -51,6 +51,7 @@ def collect(
     policy: Policy,
     *,
     episodes: int = 100,
+    first: int = 0,
     seed: int = 0,
     max_steps: int = MAX_STEPS,
     num_envs: int | None = None,
@@ -59,13 +60,15 @@ def collect(
     """Episodes of a player, cut after `max_steps` steps (a truncation), with raw rewards.
 
     `extras` holds the rewards clipped to [-1, 1] and the actions; `info` tells the game, the player, the
-    seed and the version of ale-py. Players are those of `adaptive_td.collect`.
+    seed and the version of ale-py. Players are those of `adaptive_td.collect`. With `first` = k,
+    episodes k, k + 1, ... of those that a larger number without it would give.
     """
     for name, value in {"episodes": episodes, "max_steps": max_steps, "num_envs": num_envs}.items():
         if value is not None and value < 1:
             raise UsageError(f"{name}: must be at least 1, got {value}")
-    if seed < 0:
-        raise UsageError(f"seed: must not be negative, got {seed}")
+    for name, value in {"seed": seed, "first": first}.items():
+        if value < 0:
+            raise UsageError(f"{name}: must not be negative, got {value}")
     info = {
         "game": game_name(game),
         **_description(policy),
@@ -74,7 +77,8 @@ def collect(
         "ale_py": ale_version(),
     }
     played: list[_Played] = []
-    for one in _play(game, policy, episodes, seed, max_steps, min(episodes, num_envs or SIDE_BY_SIDE)):
+    numbers = range(first, first + episodes)
+    for one in _play(game, policy, numbers, seed, max_steps, min(episodes, num_envs or SIDE_BY_SIDE)):
         played.append(one)
         if progress is not None:
             progress(len(played), episodes)
@@ -95,13 +99,13 @@ def collect(
 
 
 def _play(
-    game: str, policy: Policy, count: int, seed: int, max_steps: int, num_envs: int
+    game: str, policy: Policy, numbers: range, seed: int, max_steps: int, num_envs: int
 ) -> Iterator[_Played]:
     """Episodes as they finish; a game that has ended is reset by us, with its next episode's own seed."""
     env = vector_env(game, num_envs, max_steps=max_steps)
     try:
         actor = Actor(policy, env.single_action_space)
-        waiting = iter(range(count))
+        waiting = iter(numbers)
         playing = [_next_game(waiting, seed) for _ in range(num_envs)]
         states = _reset(env, playing, np.ones(num_envs, bool), seed)
         while any(playing):

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, get_args
 
 from adaptive_td import specs
+from adaptive_td.atari.games import GAMES
 from adaptive_td.errors import UsageError, unknown_name
 from adaptive_td.problems import Chain, Labyrinth, Problem, named
-from adaptive_td.problems.atari import GAMES
 from adaptive_td.tasks import Truncation
 
 from .cells import NUMERICS, Cell, Group, canonical, problem_digest, sha256, tidy

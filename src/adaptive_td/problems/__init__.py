@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from adaptive_td.atari.games import GAMES
 from adaptive_td.errors import unknown_name
 
-from .atari import GAMES, Atari
+from .atari import Atari
 from .chain import Chain
 from .labyrinth import Labyrinth
 from .mountain_car import MountainCar

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from adaptive_td.atari.games import GAMES, ale_version, game_name
+from adaptive_td.atari.policies import player
+from adaptive_td.atari.qnetwork import packaged_path
+from adaptive_td.atari.rollouts import collect
 from adaptive_td.episodes import Episodes
-from adaptive_td.errors import UsageError, unknown_name
+from adaptive_td.errors import UsageError
 
 from .cache import cache_folder
 from .kept import Kept
@@ -37,8 +40,7 @@ class Atari:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be played (nothing is computed)."""
-        if self.game not in GAMES:
-            raise unknown_name("game", self.game, GAMES)
+        game_name(self.game)
         for name in ("temperature", "max_steps", "test_episodes"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name} must be positive, got {getattr(self, name)}")
@@ -73,14 +75,11 @@ class Atari:
 
     def require(self) -> None:
         """Refuse where ale-py is not installed."""
-        if importlib.util.find_spec("ale_py") is None:
-            raise UsageError(f'{self.name} needs the extra `atari`: pip install "adaptive-td[atari]"')
+        ale_version()
 
     def digest(self) -> str:
         """Names the policy that comes with the package, by its file."""
-        from adaptive_td.atari import qnetwork
-
-        path = qnetwork.packaged_path(self.game)
+        path = packaged_path(self.game)
         if not path.exists():
             raise UsageError(f"{self.name}: no policy for this game comes with the package")
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -91,15 +90,13 @@ class Atari:
 
     def _folder(self, stream: int) -> Path:
         """Named by all that the play depends on; how it is judged is no part of it."""
-        from adaptive_td.atari import games
-
         made_from = {
             "format": FORMAT,
             "game": self.game,
             "policy": self.digest(),
             "temperature": float(self.temperature),
             "max_steps": self.max_steps,
-            "ale_py": games.ale_version(),
+            "ale_py": ale_version(),
         }
         digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
         return cache_folder("logs") / f"{self.name}-{digest[:16]}" / f"stream-{stream}"
@@ -113,23 +110,12 @@ class _Player:
     stream: int
 
     def __call__(self, first: int, count: int) -> Episodes:
-        from adaptive_td.atari import policies, rollouts
-
         problem = self.problem
-        return rollouts.collect(
+        return collect(
             problem.game,
-            policies.player("packaged", problem.game, problem.temperature),
+            player("packaged", problem.game, problem.temperature),
             episodes=count,
             first=first,
             seed=self.stream,
             max_steps=problem.max_steps,
         )
-
-
-GAMES = {
-    "breakout": "Breakout",
-    "space_invaders": "Space Invaders",
-    "pong": "Pong",
-    "ms_pacman": "Ms. Pac-Man",
-}
-"""The paper's games, with the title of each."""
