@@ -21,8 +21,8 @@ class Walks:
     It is cut after `max_steps` steps. γ = 0.5, so that returns are whole seven steps before a cut.
     """
 
-    test_episodes: int = 12
-    max_steps: int = 30
+    test_episodes: int = 20
+    max_steps: int = 8
     installed: bool = True
 
     @property

@@ -51,7 +51,7 @@ class Settings:
     """Independent logs behind each tabular estimate."""
     epsilon: float | None = None
     """Adam's ε; None is its default, and so it is with all that follow."""
-    truncation: Truncation | None = None
+    truncation: str | None = None
     """How Monte Carlo treats an episode that is cut short."""
     test_episodes: int | None = None
     """Of problems that are judged by test episodes, how many of them."""
