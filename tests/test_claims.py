@@ -19,8 +19,14 @@ Error = Callable[[str, str, int], float]
 """The mean error of a method on a problem with so many episodes."""
 
 
-def made_up(error: Error, *, seeds: int = 8, models: tuple[str, ...] = ("mlp:50,50",)) -> Results:
-    """Results of the Labyrinth whose errors scatter by 5% around given ones."""
+def made_up(
+    error: Error,
+    *,
+    seeds: int = 8,
+    models: tuple[str, ...] = ("mlp:50,50",),
+    problems: tuple[str, ...] = MAPS,
+) -> Results:
+    """Results of the Labyrinth, or of other problems, whose errors scatter by 5% around given ones."""
     rng = np.random.default_rng(0)
     rows = [
         {
@@ -34,14 +40,14 @@ def made_up(error: Error, *, seeds: int = 8, models: tuple[str, ...] = ("mlp:50,
             "status": "done",
             "msve": error(problem, method, episodes) * float(np.exp(0.05 * rng.normal())),
         }
-        for problem in MAPS
+        for problem in problems
         for model in models
         for method in METHODS
         for episodes in (5, 100)
         for seed in range(seeds)
     ]
     settings = {
-        "problems": MAPS,
+        "problems": problems,
         "methods": METHODS,
         "models": models,
         "sizes": (5, 100),
@@ -54,7 +60,7 @@ def made_up(error: Error, *, seeds: int = 8, models: tuple[str, ...] = ("mlp:50,
     return Results(
         config={"experiment": "labyrinth", "settings": settings},
         facts={},
-        problems={name: named(name) for name in MAPS},
+        problems={name: named(name) for name in problems},
         table=pl.DataFrame(rows, schema_overrides={"after": pl.Int64}),
         arrays=lambda id_: {},
     )
