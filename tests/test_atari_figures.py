@@ -122,7 +122,7 @@ def test_the_plot_along_an_episode_shows_returns_values_and_the_interval(made: d
     assert len(drawn) == 4
     assert any(np.array_equal(one, arrays["episode_returns"]) for one in drawn)
     assert any(np.array_equal(one, arrays["episode_values"]) for one in drawn)
-    band = axes.collections[0].get_paths()[0].vertices
+    band = np.asarray(axes.collections[0].get_paths()[0].vertices)
     assert band[:, 1].min() == pytest.approx(arrays["episode_lower"].min())
     assert band[:, 1].max() == pytest.approx(arrays["episode_upper"].max())
     assert "seed 0" in small_print(made["atari-episode"])
