@@ -80,6 +80,8 @@ class Rows(NamedTuple):
     fallback: Float[Array, " padded"]
     draws: Int[Array, " slots"]
     drawable: Int[Array, ""]
+    lam: Float[Array, ""] | None = None
+    """λ, where targets are λ-returns over windows."""
 
 
 def padded_size(count: int) -> int:

@@ -6,6 +6,7 @@ Nothing of a log is copied: the kernel reads the arrays of `Data` and `Rows` whe
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from adaptive_td.checkpoints import RefreshedRows, flatten, unflatten
 from adaptive_td.episodes import ALIGNMENT, aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.jobs import HISTORY, Job, Training, options
@@ -57,6 +59,8 @@ def obstacle(job: Job) -> str | None:
         return f"the network has {dense.weights[-1].shape[1]} outputs"
     if job.data.stack > 1:
         return f"a state is a stack of {job.data.stack} rows, and the kernel reads one row"
+    if job.window:
+        return "its targets are λ-returns over windows"
     rows = job.rows
     floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *rows.bounds, rows.fallback)
     wider = next((x.dtype for x in floats if x.dtype != jnp.float32), None)
@@ -88,7 +92,7 @@ class NativeRun:
 
     def __init__(self, job: Job, training: Training, using: Library | None = None):
         self._kernel = using or kernel()
-        self._network = job.network
+        self._network, self._refreshes = job.network, job.refresh is not None
         dense = _dense(job.network)
         assert dense is not None
         shapes = [w.shape for w in dense.weights]
@@ -195,3 +199,21 @@ class NativeRun:
     def diverged_at(self) -> Int[np.ndarray, " networks"]:
         """The first step whose loss was not finite, or -1."""
         return np.array([self._problem.diverged_at])
+
+    def state(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Parameters, moments, history and divergence; and rows, where they follow V."""
+        state = {**self._own_state(), "diverged_at": np.array(self._problem.diverged_at)}
+        return state | (flatten(RefreshedRows.of(self._rows)) if self._refreshes else {})
+
+    def restore(self, state: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+        """Go on from what `state` gave."""
+        given = dict(state)
+        self._problem.diverged_at = int(given.pop("diverged_at"))
+        for name, array in self._own_state().items():
+            array[...] = given.pop(name)
+        if self._refreshes:
+            self.replace_rows([unflatten(RefreshedRows.of(self._rows), given).within(self._rows)])
+
+    def _own_state(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        first, second = self._moments
+        return {"parameters": self._parameters, "m": first, "v": second, "history": self._history}
