@@ -18,6 +18,7 @@ from scipy import stats
 import adaptive_td as atd
 from adaptive_td import native
 from adaptive_td.fitting import Fit, _task
+from adaptive_td.intervals import Interval
 from adaptive_td.jobs import Job, Training, options
 from adaptive_td.methods import Method
 from adaptive_td.models import Dense
@@ -102,9 +103,11 @@ class Reference:
             self.rows = job.refresh.update(job.data, self.rows, jnp.asarray(self.values(), jnp.float32))
         rows, lanes = self.rows, np.arange(form.batch, dtype=np.uint32)
         bits = np.asarray(counter_bits(job.seed, jnp.asarray(number), jnp.asarray(lanes)))
-        i = np.asarray(rows.draws)[lanes if form.whole else bits % np.uint32(rows.drawable)]
+        slots = lanes if form.whole else bits % np.uint32(rows.drawable)
+        i = slots if rows.draws is None else np.asarray(rows.draws)[slots]
         column = [np.asarray(x, np.float64)[i] for x in (rows.rewards, rows.discounts, rows.fallback)]
-        lower, upper = (np.asarray(x, np.float64)[i] for x in rows.bounds)
+        none = np.full(len(rows.rewards), np.inf)
+        lower, upper = (np.asarray(x, np.float64)[i] for x in rows.bounds or (-none, none))
         target = column[0]
         if form.bootstraps:
             target = target + column[1] * self.layers(self.states[np.asarray(rows.next_index)[i]])[-1][:, 0]
@@ -184,7 +187,7 @@ def test_every_instruction_set_takes_the_step_of_the_reference_for_any_shape(
     job = jobs_of(atd.TD(), atd.MLP(hidden), training, features=features)[0]
     if bounded:
         edge = jnp.abs(job.rows.rewards)
-        bounds = type(job.rows.bounds)(-edge, edge)
+        bounds = Interval(-edge, edge)
         job = Job(**{**vars(job), "rows": job.rows._replace(bounds=bounds), "fallback": "endpoint"})
     reference, run = Reference(job, training), native_run(job, training, instructions)
     losses = [reference.step(0), reference.step(1)]
