@@ -47,11 +47,13 @@ def assert_same(left: Episodes, right: Episodes) -> None:
         if a is not None:
             assert a.dtype == b.dtype, name
             assert np.array_equal(a, b), name
-    assert dict(left.keys).keys() == dict(right.keys).keys()
-    for name, column in left.keys.items():
-        assert column.dtype.kind == right.keys[name].dtype.kind
-        equal_nan = column.dtype.kind in "fM"
-        assert np.array_equal(column, right.keys[name], equal_nan=equal_nan), name
+    for ours, theirs in ((left.keys, right.keys), (left.extras, right.extras)):
+        assert ours.keys() == theirs.keys()
+        for name, column in ours.items():
+            assert column.dtype.kind == theirs[name].dtype.kind
+            equal_nan = column.dtype.kind in "fM"
+            assert np.array_equal(column, theirs[name], equal_nan=equal_nan), name
+    assert (left.stack, left.info) == (right.stack, right.info)
 
 
 def some_episodes() -> Episodes:

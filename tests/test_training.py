@@ -176,7 +176,8 @@ def test_progress_counts_up_to_the_work_there_is() -> None:
 
 
 ENDLESS = """
-import sys, numpy, adaptive_td as atd
+import signal, sys, numpy, adaptive_td as atd
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 walks = [numpy.cumsum(numpy.ones((26, 2)), axis=0)] * 9
 log = atd.Episodes.from_lists(walks, [numpy.ones(25)] * 9, [True] * 9)
 training = atd.Training(steps=20_000_000, batch_size=64)

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -10,9 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+from jaxtyping import Array
 
 import adaptive_td as atd
-from adaptive_td.models import MODELS, Model, describe, from_description, with_intercept
+from adaptive_td.models import (
+    MODELS,
+    Model,
+    _plain_convolution,
+    convolution,
+    describe,
+    from_description,
+    with_intercept,
+)
 
 KEY = jax.random.key(0)
 SHORT = atd.Training(steps=100, batch_size=64)
@@ -158,6 +168,22 @@ def test_an_ensemble_with_nothing_to_learn_survives_a_file(tmp_path: Path) -> No
         value = fit(episodes=cut)
     value.save(tmp_path / "saved")
     assert np.isinf(atd.ValueFunction.load(tmp_path / "saved").interval(STATES).upper).all()
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 1), (5, 2)])
+def test_convolutions_by_products_are_convolutions_gradients_included(kernel: int, stride: int) -> None:
+    keys = jax.random.split(jax.random.key(0), 2)
+    x, weight = jax.random.normal(keys[0], (41, 38, 3)), jax.random.normal(keys[1], (5, 3, kernel, kernel))
+
+    def both(convolve: Callable[..., Array]) -> tuple[Array, tuple[Array, Array]]:
+        out = convolve(x, weight, stride)
+        return out, jax.grad(lambda x, w: jnp.sum(convolve(x, w, stride) ** 3), argnums=(0, 1))(x, weight)
+
+    plain = both(_plain_convolution)
+    for ours, theirs in zip(jax.tree.leaves(both(convolution)), jax.tree.leaves(plain), strict=True):
+        assert ours.shape == theirs.shape
+        scale = float(jnp.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, atol=1e-5 * scale)
 
 
 def test_grid_counts_cells_up_so_that_the_last_may_stick_out() -> None:

@@ -303,7 +303,7 @@ def fit(
         "method": method,
         "episodes": len(log),
         "transitions": log.steps,
-        "mean_value": float(value(log.observations).mean()),
+        "mean_value": float(value.over(log)[log.index].mean()),
         "share_overruled": value.diagnostics.share_overruled,
         "out": None if out is None else str(out),
         "rows": None if rows is None else str(rows),

@@ -88,8 +88,8 @@ def compare(
     key = jax.random.key(seed)
     fits = [Fit(m, train, model, discount=discount, key=key, normalize=normalize) for m in methods.values()]
     results = dict(zip(methods, fit_many(fits, training=training, progress=progress), strict=True))
-    states, episode, target = test.observations[visits], test.episode[visits], returns[visits]
-    values = {name: v(states) for name, v in results.items() if isinstance(v, ValueFunction)}
+    row, episode, target = test.index[visits], test.episode[visits], returns[visits]
+    values = {name: v.over(test)[row] for name, v in results.items() if isinstance(v, ValueFunction)}
     if not values:
         raise DataError("every method diverged; is a reward or state of this log of a wild size?")
     options = {"level": level, "seed": seed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from .errors import DataError
 
 NonFinite = Literal["refuse", "drop-episode"]
+ALIGNMENT = 64
+"""Of memory that devices and vector instructions like, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +37,13 @@ class Episodes:
     """Time that passes in each transition: its discount is `discount ** duration`. None: always 1."""
     keys: Mapping[str, Shaped[np.ndarray, " steps"]] = field(default_factory=dict)
     """The columns by which the log itself names its rows (episode id, step or time)."""
+    stack: int = 1
+    """How many rows of its episode make one state, newest last: frames are stored once and stacked when they
+    are looked at. Rows before an episode's start count as zeros. 1: a row is a state."""
+    extras: Mapping[str, Shaped[np.ndarray, " steps"]] = field(default_factory=dict)
+    """Further columns that travel with the log (actions, rewards as they were before clipping)."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Where the log comes from, as plain data: the policy, its temperature, a seed."""
 
     @staticmethod
     def from_lists(
@@ -81,6 +91,9 @@ class Episodes:
         has_final: Bool[np.ndarray, " episodes"] | None = None,
         durations: np.ndarray | None = None,
         keys: Mapping[str, np.ndarray] | None = None,
+        stack: int = 1,
+        extras: Mapping[str, np.ndarray] | None = None,
+        info: Mapping[str, Any] | None = None,
         nonfinite: NonFinite = "refuse",
     ) -> Episodes:
         """Episodes from rows laid end to end: `lengths[i]` rewards and, with the final one, one more state.
@@ -92,10 +105,10 @@ class Episodes:
         """
         states, rewards = _numeric("observations", states), _numeric("rewards", rewards).astype(np.float32)
         durations = None if durations is None else _numeric("durations", durations).astype(np.float32)
-        ended, keys = as_flags("terminated", ended), dict(keys or {})
+        ended, keys, extras = as_flags("terminated", ended), dict(keys or {}), dict(extras or {})
         has_final = np.ones(lengths.shape, bool) if has_final is None else has_final
         _check_rows(states, rewards, lengths, ended, has_final)
-        _check_columns(len(rewards), durations, keys)
+        _check_columns(len(rewards), durations, keys | extras)
         lengths = lengths.astype(np.int64)
         if not has_final.all():
             cut = ~ended & ~has_final & (lengths > 0)
@@ -107,7 +120,7 @@ class Episodes:
                 np.minimum(ranges(first, lengths + 1), np.repeat(first + counts - 1, lengths + 1))
             ]
             rewards, durations = rewards[kept], None if durations is None else durations[kept]
-            keys = {name: column[kept] for name, column in keys.items()}
+            keys, extras = ({name: x[kept] for name, x in columns.items()} for columns in (keys, extras))
             if cut.any():
                 warnings.warn(
                     f"{cut.sum()} truncated episodes have no final state (first: episode {np.argmax(cut)}): "
@@ -115,7 +128,15 @@ class Episodes:
                     stacklevel=2,
                 )
         episodes = Episodes(
-            states=states, rewards=rewards, lengths=lengths, ended=ended, durations=durations, keys=keys
+            states=states,
+            rewards=rewards,
+            lengths=lengths,
+            ended=ended,
+            durations=durations,
+            keys=keys,
+            stack=stack,
+            extras=extras,
+            info=dict(info or {}),
         )
         return _without_unusable(episodes, nonfinite)
 
@@ -127,7 +148,9 @@ class Episodes:
                 f"fields do not fit each other: {len(self.states)} states, {steps} rewards, "
                 f"{count} lengths that sum to {self.lengths.sum()}, {len(self.ended)} end flags"
             )
-        _check_columns(steps, self.durations, self.keys)
+        _check_columns(steps, self.durations, {**self.keys, **self.extras})
+        if self.stack < 1:
+            raise DataError(f"stack: a state is made of at least one row, got {self.stack}")
 
     def __len__(self) -> int:
         """The number of episodes."""
@@ -149,7 +172,8 @@ class Episodes:
     @property
     def observation_shape(self) -> tuple[int, ...]:
         """The shape of one state."""
-        return self.states.shape[1:]
+        rows = () if self.stack == 1 else (self.stack,)
+        return rows + self.states.shape[1:]
 
     @cached_property
     def offsets(self) -> Int[np.ndarray, " episodes_and_one"]:
@@ -172,14 +196,28 @@ class Episodes:
         return np.arange(self.steps, dtype=np.int32) + self.episode
 
     @property
+    def age(self) -> Int[np.ndarray, " rows"]:
+        """The place of each row of `states` in its episode, counted from 0."""
+        return ranges(np.zeros(len(self), np.int64), self.lengths + 1)
+
+    def observe(self, rows: Int[np.ndarray, " chosen"]) -> Shaped[np.ndarray, "chosen *obs"]:
+        """The states at these rows of `states`; a stack holds rows r - stack + 1, ..., r of one episode."""
+        if self.stack == 1:
+            return self.states[rows]
+        back = np.arange(self.stack)[::-1]
+        frames = self.states[np.maximum(rows[:, None] - back, 0)]
+        frames[back > self.age[rows][:, None]] = 0
+        return frames
+
+    @property
     def observations(self) -> Shaped[np.ndarray, "steps *obs"]:
         """The state each transition leaves."""
-        return self.states[self.index]
+        return self.observe(self.index)
 
     @property
     def next_observations(self) -> Shaped[np.ndarray, "steps *obs"]:
         """The state each transition reaches (meaningless where the process stopped)."""
-        return self.states[self.index + 1]
+        return self.observe(self.index + 1)
 
     @property
     def last(self) -> Bool[np.ndarray, " steps"]:
@@ -218,13 +256,15 @@ class Episodes:
         lengths = self.lengths[chosen]
         transitions = ranges(self.offsets[chosen], lengths)
         rows = ranges(self.offsets[chosen] + chosen, lengths + 1)
-        return Episodes(
-            states=self.states[rows],
+        return replace(
+            self,
+            states=aligned_copy(self.states, rows),
             rewards=self.rewards[transitions],
             lengths=lengths,
             ended=self.ended[chosen],
             durations=None if self.durations is None else self.durations[transitions],
             keys={name: column[transitions] for name, column in self.keys.items()},
+            extras={name: column[transitions] for name, column in self.extras.items()},
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple[Episodes, Episodes]:
@@ -238,6 +278,20 @@ class Episodes:
     def resample(self, *, seed: int) -> Episodes:
         """As many episodes, drawn with replacement: a bootstrap replicate of the log."""
         return self.select(np.random.default_rng(seed).integers(len(self), size=len(self)))
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+    """An array that starts where a device can use it as it is: JAX then shares its memory."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(array: Shaped[np.ndarray, "n *rest"], rows: Int[np.ndarray, " chosen"]) -> np.ndarray:
+    """Some rows of an array, in memory that a device can share."""
+    out = aligned_empty((len(rows), *array.shape[1:]), array.dtype)
+    return np.take(array, rows, axis=0, out=out, mode="clip")  # with another mode it copies once more
 
 
 def ranges(starts: Int[np.ndarray, " n"], counts: Int[np.ndarray, " n"]) -> Int[np.ndarray, " total"]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from .errors import UsageError
 from .rows import Data, Rows
@@ -126,16 +128,24 @@ class Run(Protocol):
         ...
 
 
-def evaluate(network: Any, data: Data, states: Shaped[Array, "batch *obs"]) -> Float[Array, " batch"]:
-    """V at raw states, in the units of training."""
-    values: Float[Array, " batch"] = jax.vmap(network)(data.scaling(states))
+def evaluate(network: Any, data: Data, rows: Int[Array, " batch"]) -> Float[Array, " batch"]:
+    """V at the states of these rows of the log, in the units of training."""
+    values: Float[Array, " batch"] = jax.vmap(network)(data.scaling(data.observe(rows)))
     return values
 
 
-_BLOCK = 4096
+BLOCK_NUMBERS = 2**23
+"""Numbers in the states that a network looks at in one go, where it looks at a whole log."""
+
+
+def block_rows(shape: tuple[int, ...], most: int = 4096) -> int:
+    """How many states of this shape are looked at in one go."""
+    return max(1, min(most, BLOCK_NUMBERS // math.prod(shape)))
 
 
 @eqx.filter_jit
 def over_states(function: Any, data: Data) -> Any:
     """A function of one scaled state, at every state of a log; block by block, to bound the memory."""
-    return jax.lax.map(lambda s: function(data.scaling(s)), data.states, batch_size=_BLOCK)
+    rows = jnp.arange(len(data.states))
+    size = block_rows(data.scaling.center.shape)
+    return jax.lax.map(lambda row: function(data.scaling(data.observe(row))), rows, batch_size=size)

@@ -83,14 +83,46 @@ class Flattened(eqx.Module):
         return self.network(x.reshape(-1))
 
 
+def convolution(
+    x: Float[Array, "height width channels"], weight: Float[Array, "out channels kernel kernel"], stride: int
+) -> Float[Array, "rows columns out"]:
+    """y[i, j] = Σ_uv W[:, :, u, v] x[stride i + u, stride j + v], without padding.
+
+    On a CPU it is a sum of matrix products: cells of stride x stride pixels become the channels of a coarser
+    picture, on which the kernel moves by one, and each offset of the kernel is one product. Measured, an
+    update of the Nature CNN takes a tenth of the time that XLA's own convolutions and their gradients take.
+    """
+    outputs, channels, kernel, _ = weight.shape
+    if jax.default_backend() != "cpu" or kernel % stride:
+        return _plain_convolution(x, weight, stride)
+    span = kernel // stride
+    rows, columns = ((size - kernel) // stride + 1 for size in x.shape[:2])
+    cells = (rows + span - 1, columns + span - 1)
+    coarse = x[: cells[0] * stride, : cells[1] * stride].reshape(cells[0], stride, cells[1], stride, channels)
+    coarse = coarse.transpose(0, 2, 1, 3, 4).reshape(*cells, stride * stride * channels)
+    offsets = weight.reshape(outputs, channels, span, stride, span, stride).transpose(2, 4, 0, 3, 5, 1)
+    offsets = offsets.reshape(span, span, outputs, -1)
+    return sum(  # type: ignore[return-value]
+        coarse[u : u + rows, v : v + columns] @ offsets[u, v].T for u in range(span) for v in range(span)
+    )
+
+
+def _plain_convolution(x: Array, weight: Array, stride: int) -> Array:
+    return jax.lax.conv_general_dilated(
+        x[None], weight, (stride, stride), "VALID", dimension_numbers=("NHWC", "OIHW", "NHWC")
+    )[0]
+
+
 class _Convolutions(eqx.Module):
     layers: list[eqx.nn.Conv2d]
     head: Dense
 
     def __call__(self, x: Float[Array, "channels height width"]) -> Float[Array, ""]:
+        x = x.transpose(1, 2, 0)
         for layer in self.layers:
-            x = jax.nn.relu(layer(x))
-        return self.head(x.reshape(-1))
+            bias = jnp.zeros(()) if layer.bias is None else layer.bias.reshape(-1)
+            x = jax.nn.relu(convolution(x, layer.weight, layer.stride[0]) + bias)
+        return self.head(x.transpose(2, 0, 1).reshape(-1))
 
 
 @dataclass(frozen=True)

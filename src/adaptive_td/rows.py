@@ -47,6 +47,18 @@ class Data(eqx.Module):
     discounts: Float[Array, " padded"]
     last: Bool[Array, " padded"]
     scaling: Scaling
+    ages: Int[Array, " rows"] | None = None
+    """The place of each row in its episode, where several rows make one state."""
+    stack: int = eqx.field(static=True, default=1)
+
+    def observe(self, rows: Int[Array, "*batch"]) -> Shaped[Array, "*batch *obs"]:
+        """The states at these rows, as `Episodes.observe` gives them."""
+        if self.ages is None:
+            return self.states[rows]
+        back = jnp.arange(self.stack)[::-1]
+        frames = self.states[rows[..., None] - back]
+        seen = back <= self.ages[rows][..., None]
+        return jnp.where(jnp.expand_dims(seen, tuple(range(seen.ndim, frames.ndim))), frames, 0)
 
     def returns(self) -> Float[Array, " padded"]:
         """Monte Carlo returns, scaled."""
@@ -77,6 +89,17 @@ def padded_size(count: int) -> int:
     return 1 << max(count - 1, 1).bit_length() if count <= 1 << 20 else -(-count >> 18) << 18
 
 
+SHARED_BYTES = 2**26
+"""States that take more memory than this are not padded: another copy costs more than a compilation."""
+
+
+def _pad_states(states: Shaped[np.ndarray, "rows *obs"]) -> Array:
+    """States on the device; on a CPU a large log's are shared with it and not copied."""
+    if states.nbytes > SHARED_BYTES:
+        return jax.device_put(states)
+    return _pad(states, padded_size(len(states)))
+
+
 def _pad(array: Shaped[np.ndarray, "n *rest"], size: int, fill: Any = 0) -> Array:
     out = np.full((size, *array.shape[1:]), fill, array.dtype)
     out[: len(array)] = array
@@ -101,14 +124,17 @@ def prepare(
     if normalize:
         returns = np.asarray(_returns(rewards, discounts, last))[: episodes.steps]
         scale = float(np.sqrt(np.mean(np.square(returns, dtype=np.float64)))) or 1.0
+    states = _pad_states(episodes.states)
     return Data(
-        states=_pad(episodes.states, padded_size(len(episodes.states))),
+        states=states,
         index=index,
         next_index=index + 1,
         rewards=rewards / scale if normalize else rewards,
         discounts=discounts,
         last=last,
         scaling=_scaling(episodes, scale, normalize and scales_inputs),
+        ages=_pad(episodes.age.astype(np.int32), len(states)) if episodes.stack > 1 else None,
+        stack=episodes.stack,
     )
 
 
@@ -119,7 +145,7 @@ def _scaling(episodes: Episodes, reward: float, inputs: bool) -> Scaling:
         half = np.full(shape, 255, np.float32)
     elif inputs:
         low, high = episodes.states.min(axis=0), episodes.states.max(axis=0)
-        center, half = low / 2 + high / 2, np.where(high > low, high / 2 - low / 2, 1)
+        center[...], half[...] = low / 2 + high / 2, np.where(high > low, high / 2 - low / 2, 1)
     return Scaling(*(jnp.asarray(x, jnp.float32) for x in (center, half, reward)))
 
 

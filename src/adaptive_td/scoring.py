@@ -23,25 +23,23 @@ def score(value: ValueFunction, episodes: Episodes) -> pl.DataFrame:
     taken = {"value", "lower", "upper", "overruled"} & columns.keys()
     if taken:
         raise UsageError(f"the log has a key column named {sorted(taken)[0]!r}, which the result needs")
-    states = episodes.observations
-    frame = pl.DataFrame({**columns, "value": value(states)})
+    frame = pl.DataFrame({**columns, "value": value.over(episodes)[episodes.index]})
     if value.estimate is None:
         return frame.with_columns(
             lower=pl.lit(None, pl.Float32), upper=pl.lit(None, pl.Float32), overruled=pl.lit(None, pl.Int8)
         )
-    lower, upper = value.interval(states)
-    bounds = {"lower": np.asarray(lower), "upper": np.asarray(upper)}
-    return frame.with_columns(**bounds, overruled=overruled(value, episodes))
+    lower, upper = (np.asarray(bound)[episodes.index] for bound in value.interval_over(episodes))
+    return frame.with_columns(lower=lower, upper=upper, overruled=overruled(value, episodes))
 
 
 def overruled(value: ValueFunction, episodes: Episodes) -> Int8[np.ndarray, " steps"]:
     """Where the quantity the method checks leaves the interval: V(s), or T = r + γ V(s')."""
-    states = episodes.observations
+    index, values = episodes.index, value.over(episodes)
     if getattr(value.method, "check", "sample") == "value":
-        tested = value(states)
+        tested = values[index]
     else:
-        tested = episodes.rewards + episodes.discounts(value.discount) * value(episodes.next_observations)
-    lower, upper = value.interval(states)
+        tested = episodes.rewards + episodes.discounts(value.discount) * values[index + 1]
+    lower, upper = (np.asarray(bound)[index] for bound in value.interval_over(episodes))
     return (tested >= upper).astype(np.int8) - (tested <= lower).astype(np.int8)
 
 

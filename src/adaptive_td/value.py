@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float, Int8, Shaped
 
+from .episodes import Episodes
 from .errors import DataError, UsageError
 from .intervals import Interval
-from .jobs import History
+from .jobs import History, block_rows
 from .methods import METHODS, Method
 from .models import Model, as_model, describe, from_description
 from .rows import Scaling, padded_size
@@ -74,6 +76,24 @@ class ValueFunction:
         lower, upper = self._at(bounds, self.estimate, states)
         return Interval(lower, upper)
 
+    def over(self, episodes: Episodes) -> Float[np.ndarray, " rows"]:
+        """V at every row of a log's `states`, without building all its stacks of frames at once.
+
+        `over(log)[log.index]` is V at the state each transition leaves, `[log.index + 1]` at the next.
+        """
+        return np.concatenate([self(block) for block in self._blocks(episodes)])
+
+    def interval_over(self, episodes: Episodes, level: float | None = None) -> Interval:
+        """The interval at every row of a log's `states`."""
+        parts = [self.interval(block, level) for block in self._blocks(episodes)]
+        lower, upper = zip(*parts, strict=True)
+        return Interval(np.concatenate(lower), np.concatenate(upper))
+
+    def _blocks(self, episodes: Episodes) -> Iterator[Shaped[np.ndarray, "block *obs"]]:
+        size = block_rows(episodes.observation_shape, _BLOCK)
+        rows = np.arange(len(episodes.states))
+        return (episodes.observe(rows[k : k + size]) for k in range(0, len(rows), size))
+
     def __repr__(self) -> str:
         """The method, the model and the shape of a state."""
         return f"ValueFunction({self.method!r}, {self.model!r}, states {self.observation_shape})"
@@ -90,8 +110,9 @@ class ValueFunction:
             )
         flat = array.reshape(-1, *self.observation_shape)
         pieces = []
-        for k in range(0, max(len(flat), 1), _BLOCK):
-            block = flat[k : k + _BLOCK]
+        size = block_rows(self.observation_shape, _BLOCK)
+        for k in range(0, max(len(flat), 1), size):
+            block = flat[k : k + size]
             padded = np.zeros((padded_size(len(block)), *self.observation_shape), block.dtype)
             padded[: len(block)] = block
             out = _apply(apply, module, self.scaling, jnp.asarray(padded))

@@ -57,10 +57,10 @@ def _advance(
         target = rows.rewards[i]
         if options.bootstraps:
             network = eqx.combine(state.params, static)
-            target += rows.discounts[i] * evaluate(network, data, data.states[rows.next_index[i]])
+            target += rows.discounts[i] * evaluate(network, data, rows.next_index[i])
 
         def loss_and_shares(params: Any) -> tuple[Array, tuple[Array, Array]]:
-            value = evaluate(eqx.combine(params, static), data, data.states[data.index[i]])
+            value = evaluate(eqx.combine(params, static), data, data.index[i])
             tested = jax.lax.stop_gradient(value) if options.tests == "value" else target
             y, below, above = target, jnp.zeros(()), jnp.zeros(())
             if rows.bounds is not None:

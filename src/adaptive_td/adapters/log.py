@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -20,6 +20,8 @@ Ends = Literal["terminated", "truncated"]
 
 KEY = "key:"
 """What the name of a key column begins with in the files that we write."""
+EXTRA = "extra:"
+"""The same for further columns."""
 
 ENDS_NOT_STATED = (
     "does not say how episodes end: give a column for `terminated` (the process stopped, nothing follows) or "
@@ -39,6 +41,9 @@ class Log:
     """Whether an episode's final state is among the rows; None: always."""
     durations: np.ndarray | None = None
     keys: Mapping[str, np.ndarray] = field(default_factory=dict)
+    stack: int = 1
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
     mismatched: Int[np.ndarray, " found"] = field(default_factory=lambda: np.zeros(0, np.int64))
     """Transitions whose recorded next observation is not the observation of the row that follows."""
     notes: tuple[str, ...] = ()
@@ -60,6 +65,9 @@ class Log:
             has_final=self.has_final,
             durations=self.durations,
             keys=self.keys,
+            stack=self.stack,
+            extras=self.extras,
+            info=self.info,
             nonfinite=nonfinite,
         )
 

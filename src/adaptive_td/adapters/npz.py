@@ -8,6 +8,9 @@ Our layout, as `write` makes it, lays episodes end to end:
     ended       (episodes,)                  True: terminated; False: truncated
     durations   (steps,)                     optional; the time each transition takes
     key:<name>  (steps,)                     optional; the columns by which the log names its rows
+    extra:<name> (steps,)                    optional; further columns
+    stack       ()                           optional; how many rows make one state, newest last
+    info        (bytes,)                     optional; where the log comes from, as JSON
 
 The flat layout has one row per transition: `observations`, `rewards`, `terminated` (or `terminals`) and
 `truncated` (or `timeouts`), and perhaps `next_observations`. An episode stops where either flag is set.
@@ -17,6 +20,7 @@ A file is judged before anything is allocated, and nothing in it is ever unpickl
 
 from __future__ import annotations
 
+import json
 import math
 import tokenize
 import warnings
@@ -26,17 +30,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
-from adaptive_td.episodes import Episodes, as_flags
+from adaptive_td.episodes import Episodes, aligned_empty, as_flags
 from adaptive_td.errors import DataError, UsageError
 
-from .log import ENDS_NOT_STATED, KEY, Ends, Log, cut_at_flags, refuse_bomb
+from .log import ENDS_NOT_STATED, EXTRA, KEY, Ends, Log, cut_at_flags, refuse_bomb
 from .names import find_name
 
 REQUIRED = ("states", "rewards", "lengths", "ended")
+OPTIONAL = ("durations", "stack", "info")
 END_FIELDS: tuple[Literal["terminated", "truncated", "done"], ...] = ("terminated", "truncated", "done")
 UNPICKLING = (
     "can only be read by unpickling, which runs whatever code the file holds; store plain numbers instead, "
@@ -75,9 +80,16 @@ def write(stream: IO[bytes], episodes: Episodes) -> None:
     fields["ended"] = episodes.ended
     if episodes.durations is not None:
         fields["durations"] = episodes.durations
-    for name, column in episodes.keys.items():
-        _refuse_unsafe_name(KEY + name)
-        fields[KEY + name] = column
+    named = {KEY + name: column for name, column in episodes.keys.items()}
+    named |= {EXTRA + name: column for name, column in episodes.extras.items()}
+    for name, column in named.items():
+        _refuse_unsafe_name(name)
+        fields[name] = column
+    if episodes.stack > 1:
+        fields["stack"] = np.array(episodes.stack)
+    if episodes.info:
+        text = json.dumps(dict(episodes.info), sort_keys=True, allow_nan=False)
+        fields["info"] = np.frombuffer(text.encode(), np.uint8)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in fields.items():
             if array.dtype.hasobject:
@@ -92,21 +104,43 @@ def _read_ours(fields: dict[str, _Field], ends: Ends | None) -> Log:
     for name in REQUIRED:
         if name not in fields:
             raise DataError(f"{name}: missing; found {', '.join(sorted(fields))}")
-    unknown = [name for name in fields if name not in (*REQUIRED, "durations") and not name.startswith(KEY)]
+    known = (*REQUIRED, *OPTIONAL)
+    unknown = [name for name in fields if name not in known and not name.startswith((KEY, EXTRA))]
     if unknown:
-        raise DataError(
-            f"{unknown[0]}: unknown field beside `states`; known: {', '.join(REQUIRED)}, durations"
-        )
+        raise DataError(f"{unknown[0]}: unknown field beside `states`; known: {', '.join(known)}")
     return Log(
         states=fields["states"].array(),
         rewards=fields["rewards"].array(),
         lengths=fields["lengths"].array(),
         ended=fields["ended"].array(),
         durations=fields["durations"].array() if "durations" in fields else None,
-        keys={
-            name.removeprefix(KEY): field.array() for name, field in fields.items() if name.startswith(KEY)
-        },
+        keys=_columns(fields, KEY),
+        stack=_stack(fields["stack"].array()) if "stack" in fields else 1,
+        extras=_columns(fields, EXTRA),
+        info=_info(fields["info"].array()) if "info" in fields else {},
     )
+
+
+def _columns(fields: dict[str, _Field], prefix: str) -> dict[str, np.ndarray]:
+    return {
+        name.removeprefix(prefix): field.array() for name, field in fields.items() if name.startswith(prefix)
+    }
+
+
+def _stack(array: np.ndarray) -> int:
+    if array.shape != () or array.dtype.kind not in "iu" or array < 1:
+        raise DataError(f"stack: expected one whole number of at least 1, got {array!r}")
+    return int(array)
+
+
+def _info(array: np.ndarray) -> dict[str, Any]:
+    try:
+        info = json.loads(array.tobytes().decode())
+    except ValueError as error:
+        raise DataError(f"info: not JSON: {error}") from None
+    if not isinstance(info, dict):
+        raise DataError("info: expected a JSON object")
+    return info
 
 
 def _read_flat(fields: dict[str, _Field], ends: Ends | None) -> Log:
@@ -167,7 +201,17 @@ class _Field:
         if self.dtype.hasobject:
             raise DataError(f"{self.name}: an array of Python objects, which {UNPICKLING}")
         with _naming(self.name, self.member.file_size), self.archive.open(self.member) as stream:
-            return np.lib.format.read_array(stream, allow_pickle=False)
+            shape, fortran, dtype = _array_header(stream)
+            array = aligned_empty(shape[::-1] if fortran else shape, dtype)
+            room = array.reshape(-1).view(np.uint8).data
+            while room.nbytes:
+                count = stream.readinto(room)  # type: ignore[attr-defined]
+                if not count:
+                    raise EOFError(f"{room.nbytes} bytes are missing")
+                room = room[count:]
+            if stream.read(1):
+                raise ValueError("there are bytes after the last number")
+            return array.T if fortran else array
 
 
 def _judge(archive: zipfile.ZipFile, size: int, max_bytes: int) -> dict[str, _Field]:
@@ -196,14 +240,18 @@ def _judge(archive: zipfile.ZipFile, size: int, max_bytes: int) -> dict[str, _Fi
 def _header(name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[np.dtype, int, int]:
     """The element type of an array, and the bytes of data that it declares and that it holds."""
     with _naming(name, member.file_size), archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-        else:
-            raise ValueError(f"array format version {version} is not for plain numbers")
+        shape, _, dtype = _array_header(stream)
         return dtype, math.prod(shape) * dtype.itemsize, member.file_size - stream.tell()
+
+
+def _array_header(stream: IO[bytes] | zipfile.ZipExtFile) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and element type."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise ValueError(f"array format version {version} is not for plain numbers")
 
 
 def _refuse_unsafe_name(name: str) -> None:

@@ -82,6 +82,8 @@ def _frame(columns: dict[str, Any]) -> pl.DataFrame:
 def write(stream: IO[bytes], episodes: Episodes) -> None:
     """Write our layout as Parquet; `read` gives back the same episodes."""
     shape = episodes.observation_shape
+    if episodes.extras or episodes.info:
+        raise UsageError("a table has no place for the extras and info of these episodes; save them as .npz")
     if len(shape) > 1:
         raise UsageError(
             f"observations of shape {shape} do not fit the columns of a table; save them as .npz"

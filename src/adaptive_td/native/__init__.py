@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from adaptive_td.episodes import ALIGNMENT, aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.jobs import HISTORY, Job, Training, options
 from adaptive_td.models import Dense, Flattened
 from adaptive_td.rows import Data, Rows
 
-from .library import ALIGNMENT, Library, Problem, Unavailable, best
-from .packing import ROW, Packed, aligned, pack, repack
+from .library import Library, Problem, Unavailable, best
+from .packing import ROW, Packed, pack, repack
 
 _FALLBACKS = {"midpoint": 0, "endpoint": 1, "return": 2}
 _FLOATS = ALIGNMENT // 4
@@ -55,6 +56,8 @@ def obstacle(job: Job) -> str | None:
         return f"it trains dense ReLU networks (MLP), not {type(job.network).__name__}"
     if dense.weights[-1].shape[1] != 1:
         return f"the network has {dense.weights[-1].shape[1]} outputs"
+    if job.data.stack > 1:
+        return f"a state is a stack of {job.data.stack} rows, and the kernel reads one row"
     rows = job.rows
     bounds = rows.bounds or ()
     floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *bounds, rows.fallback)
@@ -71,9 +74,9 @@ def _dense(network: Any) -> Dense | None:
 
 def _zeros(size: int) -> Float[np.ndarray, " size"]:
     """Zeros that start where the kernel's vectors may."""
-    array = aligned(size, np.float32)
-    array.fill(0)
-    return array
+    zeros = aligned_empty((size,), np.float32)
+    zeros[:] = 0
+    return zeros
 
 
 def _states(data: Data) -> Shaped[np.ndarray, "rows *obs"]:
@@ -163,7 +166,7 @@ class NativeRun:
     def replace_rows(self, rows: list[Rows]) -> None:
         """Fit it to these rows from now on."""
         if self._own is None:
-            self._own = Packed(aligned(len(self._data.index), ROW), ())
+            self._own = Packed(aligned_empty((len(self._data.index),), ROW), ())
         repack(self._own, self._data, rows[0])
         self._fit_to(rows[0], self._own)
 

@@ -12,9 +12,6 @@ from typing import NamedTuple
 from . import build
 from .build import BASELINE, digest, instruction_sets, library_path
 
-ALIGNMENT = 64
-"""Bytes, and vectors of the kernel: parameters start at a multiple, and are padded to one of floats."""
-
 FOLDER = "ADAPTIVE_TD_KERNELS"
 """Environment variable: a folder of libraries to load in place of the package's (tests use it)."""
 

@@ -12,10 +12,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from jaxtyping import Shaped
 
+from adaptive_td.episodes import aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.rows import Data, Rows
-
-from .library import ALIGNMENT
 
 ROW = np.dtype(
     [
@@ -46,7 +45,7 @@ def pack(data: Data, rows: Rows) -> Packed:
     name = tuple(map(id, columns))  # of arrays that live as long as what was packed from them
     found = _shared.get(name)
     if found is None:
-        found = _shared[name] = Packed(aligned(len(data.index), ROW), columns)
+        found = _shared[name] = Packed(aligned_empty((len(data.index),), ROW), columns)
         repack(found, data, rows)
     return found
 
@@ -65,11 +64,3 @@ def repack(packed: Packed, data: Data, rows: Rows) -> None:
 def _columns(data: Data, rows: Rows) -> tuple[Any, ...]:
     """What becomes the fields of `ROW`, in their order."""
     return data.index, rows.next_index, rows.rewards, rows.discounts, *(rows.bounds or _NONE), rows.fallback
-
-
-def aligned(size: int, dtype: Any) -> Shaped[np.ndarray, " size"]:
-    """An array, its contents undefined, that starts where the kernel's vectors and cache lines may."""
-    size_in_bytes = size * np.dtype(dtype).itemsize
-    memory = np.empty(size_in_bytes + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size_in_bytes].view(dtype)
