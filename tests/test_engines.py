@@ -17,12 +17,14 @@ from scipy import stats
 
 import adaptive_td as atd
 from adaptive_td import native
-from adaptive_td.fitting import Fit, _task
+from adaptive_td.fitting import Fit, _task, fit_many
 from adaptive_td.intervals import Interval
 from adaptive_td.jobs import Job, Training, options
 from adaptive_td.methods import Method
+from adaptive_td.metrics import msve
 from adaptive_td.models import Dense
 from adaptive_td.native import build, library
+from adaptive_td.problems import Labyrinth
 from adaptive_td.rows import counter_bits
 from adaptive_td.training import train
 from adaptive_td.xla import XlaRun
@@ -31,6 +33,7 @@ BUILT = native.unavailable() is None
 needs_kernel = pytest.mark.skipif(not BUILT, reason=f"native kernel: {native.unavailable()}")
 SETS = library.usable() if BUILT else []
 SHORT = Training(steps=100, batch_size=16)
+FULL = Training(steps=5000)
 SMALL = atd.MLP((8, 8))
 
 METHODS: list[Method] = [
@@ -382,3 +385,24 @@ def test_stacked_networks_of_the_xla_engine_agree_with_single_ones() -> None:
     for run in (stacked, single):
         run.advance(0, 20, 1)
     assert np.allclose(flat(stacked.networks()[1]), flat(single.networks()[0]), atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [atd.MonteCarlo(), atd.TD()], ids=repr)
+def test_after_full_training_on_a_labyrinth_the_engines_err_alike(method: Method) -> None:
+    """Runs that differ by rounding part, so seeds are compared in pairs: log MSVE, native less XLA.
+
+    The second assertion is what the first rests on: a difference of a quarter would show.
+    """
+    labyrinth, keys = Labyrinth.map(1), range(24)
+    episodes, truth = labyrinth.episodes(20, seed=0), labyrinth.true_values().values
+    fits = [Fit(method, episodes, atd.MLP((50, 50)), discount=labyrinth.discount, key=key) for key in keys]
+    errors = {}
+    for engine in ("native", "xla"):
+        values = [value(labyrinth.grid()) for value in fit_many(fits, training=FULL, engine=engine)]
+        errors[engine] = np.log([msve(np.asarray(v), truth) for v in values])
+    difference = errors["native"] - errors["xla"]
+    assert np.any(difference != 0)
+    assert stats.ttest_1samp(difference, 0).pvalue > 0.01
+    assert stats.sem(difference) < np.log(1.25) / 3
