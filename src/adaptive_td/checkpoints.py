@@ -106,18 +106,16 @@ class RefreshedRows(NamedTuple):
     """The columns of rows that depend on V, and so on the steps taken so far."""
 
     rewards: Any
-    lower: Any
-    upper: Any
+    bounds: Any
 
     @staticmethod
     def of(rows: Rows) -> RefreshedRows:
         """Those columns."""
-        return RefreshedRows(rows.rewards, rows.bounds.lower, rows.bounds.upper)
+        return RefreshedRows(rows.rewards, rows.bounds)
 
     def within(self, rows: Rows) -> Rows:
         """The rows with these columns."""
-        bounds = rows.bounds._replace(lower=self.lower, upper=self.upper)
-        return rows._replace(rewards=self.rewards, bounds=bounds)
+        return rows._replace(rewards=self.rewards, bounds=self.bounds)
 
 
 def _digest(jobs: Sequence[Job], training: Training) -> str:

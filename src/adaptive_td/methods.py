@@ -21,7 +21,7 @@ from .errors import UsageError
 from .intervals import Interval
 from .jobs import History, Refresh, over_states
 from .models import Grid, Table
-from .rows import Data, Rows, unbounded
+from .rows import Data, Rows
 from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window, window_size
 from .tasks import (
     Recipe,
@@ -103,9 +103,7 @@ class TD:
 def td_rows(task: Task) -> Rows:
     """r + γ V(s') for every transition, without bounds."""
     data = task.data
-    return Rows(
-        data.index + 1, data.rewards, data.discounts, unbounded(data), data.rewards, *task.everything()
-    )
+    return Rows(data.next_index, data.rewards, data.discounts, None, data.rewards, *task.everything())
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ class TDLambda:
 @eqx.filter_jit
 def _lambda_rows(lam: Array, data: Data, rows: Rows, values: Float[Array, " rows"]) -> Rows:
     """λ-returns from the current V, as rewards with nothing left to bootstrap."""
-    returns = lambda_returns(data.rewards, data.discounts, values[data.index + 1], data.last, lam)
+    returns = lambda_returns(data.rewards, data.discounts, values[data.next_index], data.last, lam)
     return rows._replace(rewards=returns)
 
 
@@ -262,7 +260,7 @@ class AdaptiveTD:
 @jax.jit
 def _targets(data: Data, values: Float[Array, " rows"]) -> Float[Array, " padded"]:
     """r + γ V(s') at every transition."""
-    return data.rewards + data.discounts * values[data.index + 1]
+    return data.rewards + data.discounts * values[data.next_index]
 
 
 @jax.jit

@@ -54,8 +54,7 @@ def _advance(
 
     def update(step: Array, state: _State, rows: Rows, seed: Array) -> _State:
         slots = lanes if options.whole else counter_bits(seed, step, lanes) % rows.drawable.astype(jnp.uint32)
-        i = rows.draws[slots]
-        lower, upper = rows.bounds.lower[i], rows.bounds.upper[i]
+        i = slots.astype(jnp.int32) if rows.draws is None else rows.draws[slots]
         target = rows.rewards[i]
         network = eqx.combine(state.params, static)
         if options.window:
@@ -63,22 +62,26 @@ def _advance(
         elif options.bootstraps:
             target += rows.discounts[i] * evaluate(network, data, rows.next_index[i])
 
-        def loss_and_tested(params: Any) -> tuple[Array, Array]:
+        def loss_and_shares(params: Any) -> tuple[Array, tuple[Array, Array]]:
             value = evaluate(eqx.combine(params, static), data, data.index[i])
             tested = jax.lax.stop_gradient(value) if options.tests == "value" else target
-            y = adaptive_targets(
-                target,
-                (lower, upper),
-                fallback=options.fallback,
-                returns=rows.fallback[i],
-                tested=tested,
-            )
-            return jnp.mean(jnp.square(jax.lax.stop_gradient(y) - value)), tested
+            y, below, above = target, jnp.zeros(()), jnp.zeros(())
+            if rows.bounds is not None:
+                lower, upper = rows.bounds.lower[i], rows.bounds.upper[i]
+                y = adaptive_targets(
+                    target,
+                    (lower, upper),
+                    fallback=options.fallback,
+                    returns=rows.fallback[i],
+                    tested=tested,
+                )
+                below, above = jnp.mean(tested <= lower), jnp.mean(tested >= upper)
+            return jnp.mean(jnp.square(jax.lax.stop_gradient(y) - value)), (below, above)
 
-        (loss, tested), gradient = jax.value_and_grad(loss_and_tested, has_aux=True)(state.params)
+        (loss, outside), gradient = jax.value_and_grad(loss_and_shares, has_aux=True)(state.params)
         change, optimiser = adam.update(gradient, state.optimiser)
         params = optax.apply_updates(state.params, change)
-        entry = jnp.stack([loss, jnp.mean(tested <= lower), jnp.mean(tested >= upper), jnp.ones(())])
+        entry = jnp.stack([loss, *outside, jnp.ones(())])
         history = state.history.at[step * HISTORY // settings.steps].add(entry)
         failed = (state.diverged_at < 0) & ~jnp.isfinite(loss)
         return _State(params, optimiser, history, jnp.where(failed, step, state.diverged_at))
