@@ -51,6 +51,7 @@ def collect(
     policy: Policy,
     *,
     episodes: int = 100,
+    first: int = 0,
     seed: int = 0,
     max_steps: int = MAX_STEPS,
     num_envs: int | None = None,
@@ -58,23 +59,27 @@ def collect(
 ) -> Episodes:
     """Episodes of a player, cut after `max_steps` steps (a truncation), with raw rewards.
 
+    Of the episodes that a seed gives, those numbered first, ..., first + episodes - 1 are played.
     `extras` holds the rewards clipped to [-1, 1] and the actions; `info` tells the game, the player, the
     seed and the version of ale-py. Players are those of `adaptive_td.collect`.
     """
     for name, value in {"episodes": episodes, "max_steps": max_steps, "num_envs": num_envs}.items():
         if value is not None and value < 1:
             raise UsageError(f"{name}: must be at least 1, got {value}")
-    if seed < 0:
-        raise UsageError(f"seed: must not be negative, got {seed}")
+    for name, value in {"seed": seed, "first": first}.items():
+        if value < 0:
+            raise UsageError(f"{name}: must not be negative, got {value}")
     info = {
         "game": game_name(game),
         **_description(policy),
         "seed": seed,
+        "first_episode": first,
         "max_steps": max_steps,
         "ale_py": ale_version(),
     }
     played: list[_Played] = []
-    for one in _play(game, policy, episodes, seed, max_steps, min(episodes, num_envs or SIDE_BY_SIDE)):
+    numbers, side_by_side = range(first, first + episodes), min(episodes, num_envs or SIDE_BY_SIDE)
+    for one in _play(game, policy, numbers, seed, max_steps, side_by_side):
         played.append(one)
         if progress is not None:
             progress(len(played), episodes)
@@ -95,13 +100,13 @@ def collect(
 
 
 def _play(
-    game: str, policy: Policy, count: int, seed: int, max_steps: int, num_envs: int
+    game: str, policy: Policy, numbers: range, seed: int, max_steps: int, num_envs: int
 ) -> Iterator[_Played]:
     """Episodes as they finish; a game that has ended is reset by us, with its next episode's own seed."""
     env = vector_env(game, num_envs, max_steps=max_steps)
     try:
         actor = Actor(policy, env.single_action_space)
-        waiting = iter(range(count))
+        waiting = iter(numbers)
         playing = [_next_game(waiting, seed) for _ in range(num_envs)]
         states = _reset(env, playing, np.ones(num_envs, bool), seed)
         while any(playing):
