@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -174,7 +173,8 @@ def test_an_interrupted_command_saves_and_resumes_to_a_network_with_a_card(tmp_p
     command = [sys.executable, "-c", "from adaptive_td.cli import main; main()", "atari", "train-policy"]
     command += ["pong", "--steps", "4096", "--out", str(out)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    time.sleep(15)  # in its first round: the games are started and the network is compiled
+    assert running.stderr is not None
+    assert "2 rounds of 2,048 steps" in running.stderr.readline()
     os.kill(running.pid, signal.SIGINT)
     _, narration = running.communicate(timeout=600)
     assert running.returncode == 130
