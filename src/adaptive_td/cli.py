@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from .atari import commands as atari_commands
 from .console import emit, fail, narration, new_folder, print_table, progress_bar, show_warning
 from .errors import AdaptiveTDError, UsageError
 from .experiments import commands as experiment_commands
@@ -187,29 +188,53 @@ def check(
 @app.command()
 def collect(
     env: Annotated[
-        str, typer.Argument(metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1.")
+        str,
+        typer.Argument(
+            metavar="ENV", help="The id of a Gymnasium environment, such as CartPole-v1, or atari:GAME."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The log to write: .npz or .parquet.")],
     policy: Annotated[
-        str, typer.Option(help="random, zero, or module:function or file.py:function (state -> action).")
+        str,
+        typer.Option(
+            help="random, zero, module:function or file.py:function (state -> action); for atari:GAME also "
+            "packaged, FILE.safetensors, sb3:FILE or hub:OWNER/REPO."
+        ),
     ] = "random",
     episodes: Annotated[int, typer.Option(help="How many episodes.")] = 100,
-    max_steps: Annotated[int | None, typer.Option(help="Cut episodes here (a truncation).")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Cut episodes here (a truncation); atari:GAME does so at 4,000.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="atari:GAME: actions are drawn from softmax(Q / temperature); 0.02.")
+    ] = None,
+    allow_pickle: Annotated[
+        bool,
+        typer.Option("--allow-pickle", help="atari:GAME: unpickle an sb3: or hub: archive; it may run code."),
+    ] = False,
     seed: Seed = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Log episodes of a policy in a Gymnasium environment."""
+    """Log episodes of a policy in a Gymnasium environment or an Atari game."""
     from .adapters import save
     from .adapters.gym import collect as gather
     from .adapters.policies import load_policy
+    from .atari.commands import ATARI, collect_games
 
     if out.exists():
         raise UsageError(f"{out} exists; a log is never overwritten")
+    if not env.startswith(ATARI) and (temperature is not None or allow_pickle):
+        raise UsageError("--temperature and --allow-pickle are for atari:GAME")
     with progress_bar("collecting episodes", quiet) as progress:
-        log = gather(
-            env, load_policy(policy), episodes=episodes, seed=seed, max_steps=max_steps, progress=progress
-        )
+        if env.startswith(ATARI):
+            log = collect_games(
+                env, policy, episodes, seed, max_steps, temperature, trust=allow_pickle, progress=progress
+            )
+        else:
+            log = gather(
+                env, load_policy(policy), episodes=episodes, seed=seed, max_steps=max_steps, progress=progress
+            )
     save(log, out)
     summary = {
         "out": str(out),
@@ -418,5 +443,6 @@ def doctor(as_json: AsJson = False) -> None:
     )
 
 
+atari_commands.register(app)
 experiment_commands.register(app)
 paper_commands.register(app)

@@ -1,0 +1,1 @@
+"""Atari games: policies from Q-networks, how they are trained, and logs of their play."""
