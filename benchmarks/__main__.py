@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from . import scaling, speed
+from . import scaling, speed, verdicts
 from .timing import RESULTS, Results, machine
 
 
@@ -27,7 +27,9 @@ def main() -> None:
     if arguments.only in (None, "scaling"):
         scaling.run(results)
         scaling.figure(results, RESULTS / "scaling.png")
-    report = f"{results.entries['machine']}\n{speed.table(results)}\n{scaling.table(results)}\n"
+    facts = "\n".join(f"{name}: {value}" for name, value in results.entries["machine"].items())
+    tables = (part.table(results) for part in (speed, scaling, verdicts))
+    report = "\n".join([facts, *tables]) + "\n"
     (RESULTS / "latest.txt").write_text(report)
     print(report)
 

@@ -20,12 +20,19 @@ EAGER, STACKED, PLAIN = "(a) PyTorch eager, 1", "(b) PyTorch bmm compiled, 16", 
 NETWORKS = (1, 2, 4, 16, 64, 256)
 SHAPES = ((2, 50, 50, 1), (17, 256, 256, 1), (64, 128, 1))
 CHECKED, TOLERANCE = 5, 1e-4
-ROUNDS = 3
+ROUNDS = 2
 
 
 def our_name(engine: str, networks: int) -> str:
     """(d) and (e) of the table."""
     return f"{'(d) our XLA engine' if engine == 'xla' else '(e) our native engine'}, {networks}"
+
+
+def cnn_name(by: Literal["torch", "channels-last", "xla"], networks: int) -> str:
+    """The ways of the convolutional table."""
+    if by == "xla":
+        return f"our XLA engine, {networks}"
+    return "PyTorch, 1 (five in turn)" if by == "torch" else "PyTorch channels-last, 1"
 
 
 def ways(work: Work, networks: tuple[int, ...]) -> dict[str, Callable[[np.ndarray | None], Way]]:
@@ -80,10 +87,10 @@ def convolutional(results: Results) -> None:
     """The Nature CNN: one network, and the five of an Atari comparison."""
     results.once("CNN | agreement", _check_cnn)
     made: dict[str, Callable[[], Way]] = {
-        "PyTorch, 1 (five in turn)": lambda: cnn.TorchCNN(channels_last=False),  # type: ignore[dict-item]
-        "PyTorch channels-last, 1": lambda: cnn.TorchCNN(channels_last=True),  # type: ignore[dict-item]
-        "our XLA engine, 1": lambda: Ours(cnn.jobs(1), cnn.TRAINING, "xla"),
-        "our XLA engine, 5": lambda: Ours(cnn.jobs(5), cnn.TRAINING, "xla"),
+        cnn_name("torch", 1): lambda: cnn.TorchCNN(channels_last=False),  # type: ignore[dict-item]
+        cnn_name("channels-last", 1): lambda: cnn.TorchCNN(channels_last=True),  # type: ignore[dict-item]
+        cnn_name("xla", 1): lambda: Ours(cnn.jobs(1), cnn.TRAINING, "xla"),
+        cnn_name("xla", 5): lambda: Ours(cnn.jobs(5), cnn.TRAINING, "xla"),
     }
     for k in range(ROUNDS):
         results.once(f"peak | CNN | {k}", gemm_peak)

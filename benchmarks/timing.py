@@ -20,8 +20,8 @@ from adaptive_td.training import cores
 from .work import Way
 
 RESULTS = Path(__file__).parent / "results"
-SECONDS = 1.5
-LEAST = 500
+SECONDS = 1.0
+LEAST = 300
 """Updates of each network in a measurement: what the driver asks an engine for at a time is more."""
 
 

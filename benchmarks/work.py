@@ -75,14 +75,18 @@ class Work:
 
     def jobs(self, networks: int) -> list[Job]:
         """The networks as our engines take them; they share the log."""
-        shared: dict[Any, Any] = {}
+        shared, made = self._made
         method = atd.TD() if self.update == "TD" else atd.MonteCarlo()
-        jobs = []
-        for key in range(networks):
+        for key in range(len(made), networks):
             model = atd.MLP(self.sizes[1:-1])
             one = Fit(method, self.episodes, model, discount=self.discount, key=key, normalize=False)
-            jobs += next(method.fit(_task(one, self.training, shared)))
-        return jobs
+            made += next(method.fit(_task(one, self.training, shared)))
+        return made[:networks]
+
+    @cached_property
+    def _made(self) -> tuple[dict[Any, Any], list[Job]]:
+        """The log on the device and the networks made so far; nothing changes them."""
+        return {}, []
 
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import adaptive_td as atd
-from adaptive_td.methods import METHODS, Check, Method, refresh_interval
+from adaptive_td.methods import METHODS, Check, Method, refresh_interval, refresh_is_dear
 from adaptive_td.rows import prepare
 from adaptive_td.tasks import Task, bootstrap_visits, monte_carlo_rows
 
@@ -284,6 +284,29 @@ def test_lambda_returns_are_refreshed_often_enough_to_forget_an_offset(lam: floa
         ended=np.array([False]),
     )
     assert refresh_interval(task(log, 0.99), lam) == pytest.approx(expected, abs=1)
+
+
+def test_where_refreshing_is_dear_lambda_returns_come_from_windows_and_lead_to_the_same_values() -> None:
+    """A long log and few, small batches: windows of λ-returns fit the same table as refreshed ones."""
+    rng = np.random.default_rng(0)
+    states = [rng.integers(0, 5, 41) for _ in range(100)]
+    log = atd.Episodes.from_lists(states, [np.sin(s[:-1]) for s in states], [True] * 100)
+    method = atd.TDLambda(0.5)
+    assert refresh_is_dear(task(log, 0.9, steps=600, batch_size=16), 0.5)
+    assert not refresh_is_dear(task(log, 0.9, steps=600, batch_size=512), 0.5)
+    values = [
+        atd.fit(
+            method,
+            log,
+            atd.Table(5),
+            discount=0.9,
+            key=0,
+            training=atd.Training(steps=600, batch_size=batch, learning_rate=1e-2),
+        )(np.arange(5))
+        for batch in (16, 512)
+    ]
+    assert np.allclose(values[0], values[1], atol=0.25)
+    assert np.ptp(values[1]) > 1
 
 
 def test_irregular_time_discounts_by_what_has_passed() -> None:

@@ -195,3 +195,18 @@ def test_adaptive_lambda_returns_have_td_lambda_and_monte_carlo_as_limits(log: L
 def test_targets_can_be_compiled() -> None:
     compiled = jax.jit(targets.lambda_returns)(REWARDS, TERMINAL, NEXT_VALUES, LAST, 0.5)
     assert close(compiled, [3.68875, 4.475, 3])
+
+
+def test_a_window_of_one_step_is_td_and_one_beyond_the_end_is_the_whole_lambda_return() -> None:
+    whole = targets.lambda_returns(REWARDS, TRUNCATED, CUT_VALUES, LAST, 0.5)
+    for window, expected in ((1, REWARDS + TRUNCATED * CUT_VALUES), (3, whole), (7, whole)):
+        at = np.minimum(np.arange(3)[:, None] + np.arange(window), 2)
+        rewards, discounts, values = (jnp.asarray(x)[at] for x in (REWARDS, TRUNCATED, CUT_VALUES))
+        found = targets.lambda_window(rewards, discounts, values, jnp.asarray(LAST)[at], 0.5)
+        assert close(found, list(np.asarray(expected)))
+
+
+@pytest.mark.parametrize(("lam", "expected"), [(0.25, 4), (0.5, 7), (0.75, 16), (0.9, 40), (0.0, 1)])
+def test_windows_end_where_the_tail_has_a_hundredth_of_the_weight(lam: float, expected: int) -> None:
+    assert targets.window_size(0.99, lam) == expected
+    assert targets.window_size(0.0, lam) == 1

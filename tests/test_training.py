@@ -67,7 +67,7 @@ def test_the_loop_takes_the_steps_that_the_update_says() -> None:
 
     @eqx.filter_jit
     def step(network, state, k):  # type: ignore[no-untyped-def]
-        i = rows.draws[counter_bits(job.seed, k, lanes) % rows.drawable.astype(jnp.uint32)]
+        i = counter_bits(job.seed, k, lanes) % rows.drawable.astype(jnp.uint32)
         at, after = data.scaling(data.states[data.index[i]]), data.scaling(data.states[data.index[i] + 1])
         y = data.rewards[i] + data.discounts[i] * jax.vmap(network)(after)
         gradient = eqx.filter_grad(lambda n: jnp.mean((jax.vmap(n)(at) - y) ** 2))(network)

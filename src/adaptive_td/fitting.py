@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from .checkpoints import Checkpoints
 from .episodes import Episodes
 from .errors import Diverged
 from .jobs import Job, Trained, Training
@@ -47,6 +50,7 @@ def fit(
     normalize: bool = True,
     progress: Progress | bool | None = None,
     engine: Engine = "auto",
+    checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
 ) -> ValueFunction:
     """Estimate the value function of the policy that logged these episodes.
 
@@ -54,10 +58,12 @@ def fit(
     by a constant while training, and the value function undoes it; `normalize=False` trains on raw numbers.
     `progress` is True or False for a bar on standard error or none (default: a bar on a terminal), or a
     function of (updates done, updates in all). `engine` insists on "native" or "xla"; by default the native
-    kernel trains dense networks on a CPU. Raises `Diverged` if the loss does not stay finite.
+    kernel trains dense networks on a CPU. `checkpoints` is a folder: training keeps its state there every
+    minute, and the same call goes on from it, to the same weights bit for bit. Raises `Diverged` if the loss
+    does not stay finite.
     """
     one = Fit(method, episodes, model, discount=discount, key=key, normalize=normalize)
-    result = fit_many([one], training=training, progress=progress, engine=engine)[0]
+    result = fit_many([one], training=training, progress=progress, engine=engine, checkpoints=checkpoints)[0]
     if isinstance(result, Diverged):
         raise result
     return result
@@ -69,6 +75,7 @@ def fit_many(
     training: Training | None = None,
     progress: Progress | bool | None = None,
     engine: Engine = "auto",
+    checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
 ) -> list[ValueFunction | Diverged]:
     """Fit value functions side by side; logs, members and intervals that several share are computed once.
 
@@ -76,6 +83,8 @@ def fit_many(
     does not touch the others.
     """
     training = training or Training()
+    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+        checkpoints = Checkpoints(folder=Path(checkpoints))
     data: dict[Hashable, Data] = {}
     tasks = [_task(one, training, data) for one in fits]
     recipes = [one.method.fit(task) for one, task in zip(fits, tasks, strict=True)]
@@ -101,7 +110,7 @@ def fit_many(
         stage, waiting = waiting, {}
         jobs = [job for wanted in stage.values() for job in wanted]
         with _bar(progress, len(stage)) as report:
-            trained = iter(train(jobs, training, progress=report, engine=engine))
+            trained = iter(train(jobs, training, progress=report, engine=engine, checkpoints=checkpoints))
         for k, wanted in stage.items():
             advance(k, [next(trained) for _ in wanted])
     return [result for result in results if result is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, Shaped, UInt32
 
 from .errors import UsageError
 from .rows import Data, Rows
@@ -63,6 +63,8 @@ class Job:
     fallback: Fallback = "midpoint"
     tests: Literal["target", "value"] = "target"
     refresh: Refresh | None = None
+    window: int = 0
+    """Where it is not 0, the target is the λ-return over so many steps, λ being in the rows."""
 
 
 class History(NamedTuple):
@@ -90,13 +92,15 @@ class Options(NamedTuple):
     bootstraps: bool
     fallback: Fallback
     tests: Literal["target", "value"]
+    window: int
 
 
 def options(job: Job, training: Training) -> Options:
     """A log no larger than one batch is used whole in every step, which leaves no sampling noise."""
     count = int(job.rows.drawable)
     whole = count <= training.batch_size
-    return Options(min(count, training.batch_size), whole, job.bootstraps, job.fallback, job.tests)
+    size = min(count, training.batch_size)
+    return Options(size, whole, job.bootstraps, job.fallback, job.tests, job.window)
 
 
 @runtime_checkable
@@ -125,6 +129,14 @@ class Run(Protocol):
 
     def diverged_at(self) -> Int[np.ndarray, " networks"]:
         """The first step whose loss was not finite, or -1."""
+        ...
+
+    def state(self) -> Mapping[str, Shaped[np.ndarray, "..."]]:
+        """All that the steps so far have changed, by name."""
+        ...
+
+    def restore(self, state: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+        """Go on from what `state` gave."""
         ...
 
 

@@ -21,8 +21,8 @@ from .errors import UsageError
 from .intervals import Interval
 from .jobs import History, Refresh, over_states
 from .models import Grid, Table
-from .rows import Data, Rows, unbounded
-from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window
+from .rows import Data, Rows
+from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window, window_size
 from .tasks import (
     Recipe,
     Task,
@@ -103,9 +103,7 @@ class TD:
 def td_rows(task: Task) -> Rows:
     """r + γ V(s') for every transition, without bounds."""
     data = task.data
-    return Rows(
-        data.index + 1, data.rewards, data.discounts, unbounded(data), data.rewards, *task.everything()
-    )
+    return Rows(data.next_index, data.rewards, data.discounts, None, data.rewards, *task.everything())
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,8 @@ class NStepTD:
 class TDLambda:
     """TD(λ): the geometric mixture of all n-step returns. λ = 0 is TD(0), λ = 1 Monte Carlo.
 
-    In between the λ-returns of the whole log are recomputed at intervals (`refresh_interval`).
+    In between the λ-returns of the whole log are recomputed at intervals (`refresh_interval`), or, where that
+    is dearer, each batch's own over windows of `targets.window_size` steps.
     """
 
     lam: float
@@ -147,39 +146,60 @@ class TDLambda:
     def fit(self, task: Task) -> Recipe[Fitted]:
         """At the two ends the rows never change; in between they are refreshed from V."""
         rows, data = td_rows(task), task.data
-        bootstraps, refresh = True, None
+        bootstraps, refresh, window = True, None, 0
         if self.lam == 1:
             rows = rows._replace(
                 next_index=last_states(task), rewards=data.returns(), discounts=weight_beyond(data)
             )
         elif self.lam > 0:
             lam = jnp.asarray(self.lam, jnp.float32)
-            bootstraps = False
-            refresh = Refresh(refresh_interval(task, self.lam), eqx.Partial(_lambda_rows, lam))
-        trained = yield [task.job(0, ("lambda", self.lam), rows, bootstraps=bootstraps, refresh=refresh)]
+            if refresh_is_dear(task, self.lam):
+                rows, window = rows._replace(lam=lam), window_size(_discount(task), self.lam)
+            else:
+                bootstraps = False
+                refresh = Refresh(refresh_interval(task, self.lam), eqx.Partial(_lambda_rows, lam))
+        name = ("lambda", self.lam)
+        trained = yield [task.job(0, name, rows, bootstraps=bootstraps, refresh=refresh, window=window)]
         return Fitted(trained[0].network, history=trained[0].history)
 
 
 @eqx.filter_jit
 def _lambda_rows(lam: Array, data: Data, rows: Rows, values: Float[Array, " rows"]) -> Rows:
     """λ-returns from the current V, as rewards with nothing left to bootstrap."""
-    returns = lambda_returns(data.rewards, data.discounts, values[data.index + 1], data.last, lam)
+    returns = lambda_returns(data.rewards, data.discounts, values[data.next_index], data.last, lam)
     return rows._replace(rewards=returns)
 
 
-def refresh_interval(task: Task, lam: float, *, leave: float = 0.01) -> int:
-    """How many steps stale λ-returns may serve.
+def refresh_interval(task: Task, lam: float) -> int:
+    """How many steps stale λ-returns may serve: as many as `contracting_interval` allows.
 
-    Between refreshes V acts as a target network, and an offset of V shrinks by β = γ(1 - λ)/(1 - γλ) at each.
-    β^(steps/F) ≤ `leave` bounds F; and F need not be below the steps that cost as much as a refresh:
-    measured, one for each batch in the log, and at least 64 however short it is.
+    But no fewer than the steps that cost as much as a refresh, if the bound allows those: measured, one for
+    each batch in the log, and at least 64 however short it is.
     """
-    steps, batch = task.training.steps, task.training.batch_size
-    discounts = np.asarray(task.data.discounts)[: task.episodes.steps]
-    discount = min(float(discounts.mean()), 1 - 1e-6)
+    cheap = max(64, math.ceil(task.episodes.steps / task.training.batch_size))
+    return max(1, min(int(contracting_interval(task, lam)), cheap))
+
+
+def contracting_interval(task: Task, lam: float, *, leave: float = 0.01) -> float:
+    """The longest interval F between refreshes that leaves at most `leave` of an initial offset of V.
+
+    Between refreshes V acts as a target network, and an offset of V shrinks by β = γ(1 - λ)/(1 - γλ) at each:
+    β^(steps/F) ≤ `leave`.
+    """
+    discount = _discount(task)
     beta = discount * (1 - lam) / (1 - discount * lam)
-    contracts = steps * math.log(1 / beta) / math.log(1 / leave) if beta > 0 else steps
-    return max(1, min(int(contracts), max(64, math.ceil(task.episodes.steps / batch))))
+    return task.training.steps * (math.log(1 / beta) / math.log(1 / leave) if beta > 0 else 1)
+
+
+def refresh_is_dear(task: Task, lam: float) -> bool:
+    """Whether refreshing looks at more than four states for each row of a batch."""
+    return task.episodes.steps / contracting_interval(task, lam) > 4 * task.training.batch_size
+
+
+def _discount(task: Task) -> float:
+    """The mean discount of the log's transitions, below 1."""
+    discounts = np.asarray(task.data.discounts)[: task.episodes.steps]
+    return min(float(discounts.mean()), 1 - 1e-6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +260,7 @@ class AdaptiveTD:
 @jax.jit
 def _targets(data: Data, values: Float[Array, " rows"]) -> Float[Array, " padded"]:
     """r + γ V(s') at every transition."""
-    return data.rewards + data.discounts * values[data.index + 1]
+    return data.rewards + data.discounts * values[data.next_index]
 
 
 @jax.jit

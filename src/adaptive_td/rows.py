@@ -42,6 +42,7 @@ class Data(eqx.Module):
 
     states: Shaped[Array, "rows *obs"]
     index: Int[Array, " padded"]
+    next_index: Int[Array, " padded"]
     rewards: Float[Array, " padded"]
     discounts: Float[Array, " padded"]
     last: Bool[Array, " padded"]
@@ -70,16 +71,19 @@ _returns = jax.jit(monte_carlo_returns)
 class Rows(NamedTuple):
     """What one network is fitted to.
 
-    Columns are indexed by transition; batches are drawn from the first `drawable` entries of `draws`.
+    Columns are indexed by transition; batches are drawn from the first `drawable` entries of `draws`, or of
+    the transitions themselves where there are no draws. Without bounds every target is kept.
     """
 
     next_index: Int[Array, " padded"]
     rewards: Float[Array, " padded"]
     discounts: Float[Array, " padded"]
-    bounds: Interval
+    bounds: Interval | None
     fallback: Float[Array, " padded"]
-    draws: Int[Array, " slots"]
+    draws: Int[Array, " slots"] | None
     drawable: Int[Array, ""]
+    lam: Float[Array, ""] | None = None
+    """λ, where targets are λ-returns over windows."""
 
 
 def padded_size(count: int) -> int:
@@ -116,7 +120,7 @@ def prepare(
         raise UsageError(f"discount must lie in [0, 1], got {discount}")
     size = padded_size(episodes.steps)
     discounts = _pad(episodes.discounts(discount), size)
-    last = _pad(episodes.last, size, True)
+    index, last = _pad(episodes.index, size), _pad(episodes.last, size, True)
     rewards = _pad(episodes.rewards, size)
     scale = 1.0
     if normalize:
@@ -125,7 +129,8 @@ def prepare(
     states = _pad_states(episodes.states)
     return Data(
         states=states,
-        index=_pad(episodes.index, size),
+        index=index,
+        next_index=index + 1,
         rewards=rewards / scale if normalize else rewards,
         discounts=discounts,
         last=last,
@@ -150,12 +155,6 @@ def make_draws(transitions: Int[np.ndarray, " slots"]) -> tuple[Array, Array]:
     """A padded list of the transitions a network may draw, and how many they are."""
     padded = _pad(transitions.astype(np.int32), padded_size(len(transitions)))
     return padded, jnp.asarray(len(transitions), jnp.int32)
-
-
-def unbounded(data: Data) -> Interval:
-    """No bound on any target."""
-    infinite = jnp.full(data.rewards.shape, jnp.inf)
-    return Interval(-infinite, infinite)
 
 
 _MIX = (0x7FEB352D, 0x846CA68B)

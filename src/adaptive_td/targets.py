@@ -8,6 +8,7 @@ discount multiplies away whatever value follows, while a truncated end keeps its
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import jax
@@ -65,6 +66,32 @@ def _in_parallel(offset: Float[Array, " steps"], slope: Float[Array, " steps"]) 
         return earlier[0] + earlier[1] * later[0], earlier[1] * later[1]
 
     return jax.lax.associative_scan(compose, (offset, slope), reverse=True)[0]
+
+
+def lambda_window(
+    rewards: Float[Array, "batch window"],
+    discounts: Float[Array, "batch window"],
+    next_values: Float[Array, "batch window"],
+    last: Bool[Array, "batch window"],
+    lam: Scalar,
+) -> Float[Array, " batch"]:
+    """λ-returns of the first steps of windows that end after H steps, or with the episode.
+
+    G_t is the λ-return of a log that stops after the window, so it lacks (γλ)^H (G_{t+H} - v_{t+H}).
+    """
+    _, window = rewards.shape
+    stops = last | (jnp.arange(window) == window - 1)
+    returns = next_values[:, -1]
+    for k in reversed(range(window)):
+        after = jnp.where(stops[:, k], next_values[:, k], returns)
+        returns = rewards[:, k] + discounts[:, k] * ((1 - lam) * next_values[:, k] + lam * after)
+    return returns
+
+
+def window_size(discount: float, lam: float, *, leave: float = 0.01) -> int:
+    """H = ⌈ln(leave) / ln(γλ)⌉: the steps after which a λ-return's tail has at most this weight."""
+    weight = discount * lam
+    return 1 if weight <= leave else math.ceil(math.log(leave) / math.log(weight) - 1e-9)
 
 
 class Window(NamedTuple):

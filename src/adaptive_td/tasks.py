@@ -16,7 +16,7 @@ from .episodes import Episodes, ranges
 from .errors import DataError, UsageError
 from .jobs import Job, Trained, Training
 from .models import Model
-from .rows import Data, Rows, make_draws, unbounded
+from .rows import Data, Rows, make_draws
 from .targets import lambda_returns
 
 Result = TypeVar("Result")
@@ -55,9 +55,9 @@ class Task:
             **options,
         )
 
-    def everything(self) -> tuple[Array, Array]:
-        """Draws from every transition of the log."""
-        return make_draws(np.arange(self.episodes.steps))
+    def everything(self) -> tuple[None, Array]:
+        """Draws from every transition of the log, without a list of them."""
+        return None, jnp.asarray(self.episodes.steps, jnp.int32)
 
 
 class MonteCarloRows(NamedTuple):
@@ -107,7 +107,8 @@ def monte_carlo_rows(
         raise nothing_to_learn()
     next_index = last_states(task) if mode == "bootstrap" else data.index
     returns = data.returns()
-    rows = Rows(next_index, returns, beyond, unbounded(data), returns, *make_draws(kept))
+    draws = task.everything() if len(kept) == episodes.steps else make_draws(kept)
+    rows = Rows(next_index, returns, beyond, None, returns, *draws)
     return MonteCarloRows(rows, kept, mode)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from . import native
+from .checkpoints import Checkpoints
 from .errors import UsageError, unknown_name
 from .jobs import HISTORY, History, Job, Run, Trained, Training, options, over_states
 from .rows import Rows
@@ -49,16 +50,16 @@ class _Group(NamedTuple):
 class _Crew:
     """What the groups of one call share: progress, the order to stop, and the cores."""
 
-    def __init__(self, groups: int, updates: int, progress: Progress | None):
-        self.stop = threading.Event()
+    def __init__(self, groups: int, updates: int, progress: Progress | None, checkpoints: Checkpoints | None):
+        self.stop, self.checkpoints = threading.Event(), checkpoints
         self._lock = threading.Lock()
         self._left, self._done, self._total, self._progress = groups, 0, updates, progress
 
     def report(self, updates: int) -> None:
-        """Updates were made."""
+        """Updates were made; nobody is told of those that end after the order to stop."""
         with self._lock:
             self._done += updates
-            if self._progress is not None:
+            if self._progress is not None and not self.stop.is_set():
                 self._progress(self._done, self._total)
 
     def finished(self) -> None:
@@ -75,9 +76,13 @@ def _train_group(group: _Group, training: Training, crew: _Crew) -> list[Trained
     """Train one network, or several stacked, in chunks between which they can be stopped."""
     jobs, refresh = group.jobs, group.jobs[0].refresh
     run = group.begin(jobs, training)
-    step, chunk = 0, 16
+    checkpoint = None if crew.checkpoints is None else crew.checkpoints.of(jobs, training)
+    step, chunk = 0 if checkpoint is None else checkpoint.restore(run), 16
+    crew.report(step * len(jobs))
     while step < training.steps and np.any(run.diverged_at() < 0):
         if crew.stop.is_set():
+            if checkpoint is not None:
+                checkpoint.keep(run, step, now=True)
             raise _Stopped
         until = training.steps
         if refresh is not None:
@@ -92,6 +97,8 @@ def _train_group(group: _Group, training: Training, crew: _Crew) -> list[Trained
             faster = _CHUNK_SECONDS / max(time.perf_counter() - began, 1e-6)
             chunk = max(16, round(chunk * min(4, faster)))
         step = ahead
+        if checkpoint is not None:
+            checkpoint.keep(run, step, now=step == training.steps)
     crew.report((training.steps - step) * len(jobs))
     crew.finished()
     results = zip(run.networks(), run.history(), run.rows(), run.diverged_at(), strict=True)
@@ -148,18 +155,20 @@ def train(
     progress: Progress | None = None,
     width: int | None = None,
     engine: Engine = "auto",
+    checkpoints: Checkpoints | None = None,
 ) -> list[Trained]:
     """Train all networks; a Ctrl-C stops them between chunks and is raised again.
 
     `width` is how many networks one XLA program may stack: by default 1 on a CPU, 64 on an accelerator.
     `engine` is "native" or "xla" to insist on one; "auto" takes the native kernel where it applies.
+    With `checkpoints` a run that was killed goes on where it was, and its result is the same.
     """
     if engine not in get_args(Engine):
         raise unknown_name("engine", engine, get_args(Engine))
     distinct = {(id(job.data), job.name): job for job in reversed(jobs)}
     on_cpu = jax.default_backend() == "cpu"
     groups = _groups(list(distinct.values())[::-1], training, engine, width or (1 if on_cpu else 64))
-    crew = _Crew(len(groups), training.steps * len(distinct), progress)
+    crew = _Crew(len(groups), training.steps * len(distinct), progress, checkpoints)
     with ThreadPoolExecutor(min(len(groups), cores() if on_cpu else 1) or 1) as pool:
         futures: list[Future[list[Trained]]] = []
         try:

@@ -17,6 +17,7 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float, Int8, Shaped
 
+from .checkpoints import flatten, unflatten
 from .episodes import Episodes
 from .errors import DataError, UsageError
 from .intervals import Interval
@@ -140,7 +141,7 @@ class ValueFunction:
         (folder / "value.json").write_text(json.dumps(header, indent=2) + "\n")
 
     def _tensors(self) -> dict[str, np.ndarray]:
-        tensors = _leaves(self._pytree())
+        tensors = flatten(self._pytree())
         if self.diagnostics.overruled is not None:
             tensors["diagnostics.overruled"] = self.diagnostics.overruled
         if self.diagnostics.history is not None:
@@ -217,31 +218,15 @@ def _interval(estimate: Any, state: Array, *, level: float) -> tuple[Array, Arra
     return lower, upper
 
 
-def _leaves(tree: Any) -> dict[str, np.ndarray]:
-    """The arrays of a pytree by the path to each."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
-    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(x) for path, x in paths}
-
-
 def _fill(skeleton: Any, tensors: dict[str, np.ndarray], folder: Path) -> Any:
     """The skeleton with its arrays replaced, after names, shapes, types and finiteness have been checked."""
-    expected = _leaves(skeleton)
-    if expected.keys() != tensors.keys():
-        odd = sorted(expected.keys() ^ tensors.keys())[0]
-        raise DataError(f"{folder}: weights do not fit the model: {odd!r} is only in one of the two")
-    for name, array in tensors.items():
-        if array.shape != expected[name].shape or array.dtype != expected[name].dtype:
-            raise DataError(
-                f"{folder}: {name} is {array.dtype}{list(array.shape)}, "
-                f"expected {expected[name].dtype}{list(expected[name].shape)}"
-            )
-        if not np.isfinite(array).all():
-            raise DataError(f"{folder}: {name} holds a non-finite value")
-    arrays, rest = eqx.partition(skeleton, eqx.is_array)
-    paths, treedef = jax.tree_util.tree_flatten_with_path(arrays)
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in paths]
-    filled = jax.tree_util.tree_unflatten(treedef, [jnp.asarray(tensors[name]) for name in names])
-    return eqx.combine(filled, rest)
+    bad = next((name for name, array in tensors.items() if not np.isfinite(array).all()), None)
+    if bad is not None:
+        raise DataError(f"{folder}: {bad} holds a non-finite value")
+    try:
+        return unflatten(skeleton, tensors)
+    except DataError as error:
+        raise DataError(f"{folder}: weights do not fit the model: {error}") from None
 
 
 def _read_tensors(path: Path) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Float, Int, Shaped, UInt32
 
+from .checkpoints import RefreshedRows, flatten, unflatten
 from .jobs import HISTORY, Job, Options, Training, evaluate, options
 from .rows import Data, Rows, counter_bits
-from .targets import adaptive_targets
+from .targets import adaptive_targets, lambda_window
 
 
 class _State(NamedTuple):
@@ -53,29 +54,34 @@ def _advance(
 
     def update(step: Array, state: _State, rows: Rows, seed: Array) -> _State:
         slots = lanes if options.whole else counter_bits(seed, step, lanes) % rows.drawable.astype(jnp.uint32)
-        i = rows.draws[slots]
-        lower, upper = rows.bounds.lower[i], rows.bounds.upper[i]
+        i = slots.astype(jnp.int32) if rows.draws is None else rows.draws[slots]
         target = rows.rewards[i]
-        if options.bootstraps:
-            network = eqx.combine(state.params, static)
+        network = eqx.combine(state.params, static)
+        if options.window:
+            target = _windowed(network, data, rows, i, options.window)
+        elif options.bootstraps:
             target += rows.discounts[i] * evaluate(network, data, rows.next_index[i])
 
-        def loss_and_tested(params: Any) -> tuple[Array, Array]:
+        def loss_and_shares(params: Any) -> tuple[Array, tuple[Array, Array]]:
             value = evaluate(eqx.combine(params, static), data, data.index[i])
             tested = jax.lax.stop_gradient(value) if options.tests == "value" else target
-            y = adaptive_targets(
-                target,
-                (lower, upper),
-                fallback=options.fallback,
-                returns=rows.fallback[i],
-                tested=tested,
-            )
-            return jnp.mean(jnp.square(jax.lax.stop_gradient(y) - value)), tested
+            y, below, above = target, jnp.zeros(()), jnp.zeros(())
+            if rows.bounds is not None:
+                lower, upper = rows.bounds.lower[i], rows.bounds.upper[i]
+                y = adaptive_targets(
+                    target,
+                    (lower, upper),
+                    fallback=options.fallback,
+                    returns=rows.fallback[i],
+                    tested=tested,
+                )
+                below, above = jnp.mean(tested <= lower), jnp.mean(tested >= upper)
+            return jnp.mean(jnp.square(jax.lax.stop_gradient(y) - value)), (below, above)
 
-        (loss, tested), gradient = jax.value_and_grad(loss_and_tested, has_aux=True)(state.params)
+        (loss, outside), gradient = jax.value_and_grad(loss_and_shares, has_aux=True)(state.params)
         change, optimiser = adam.update(gradient, state.optimiser)
         params = optax.apply_updates(state.params, change)
-        entry = jnp.stack([loss, jnp.mean(tested <= lower), jnp.mean(tested >= upper), jnp.ones(())])
+        entry = jnp.stack([loss, *outside, jnp.ones(())])
         history = state.history.at[step * HISTORY // settings.steps].add(entry)
         failed = (state.diverged_at < 0) & ~jnp.isfinite(loss)
         return _State(params, optimiser, history, jnp.where(failed, step, state.diverged_at))
@@ -87,6 +93,16 @@ def _advance(
     return after
 
 
+def _windowed(
+    network: Any, data: Data, rows: Rows, i: Int[Array, " batch"], window: int
+) -> Float[Array, " batch"]:
+    """λ-returns of these transitions from V as it is now, each over its own window."""
+    at = jnp.minimum(i[:, None] + jnp.arange(window), len(data.index) - 1)
+    values = evaluate(network, data, rows.next_index[at].reshape(-1)).reshape(at.shape)
+    columns = (rows.rewards[at], rows.discounts[at], values, data.last[at])
+    return lambda_window(*columns, jnp.asarray(rows.lam))
+
+
 def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
@@ -96,6 +112,7 @@ class XlaRun:
 
     def __init__(self, jobs: Sequence[Job], training: Training):
         self._stacked, self._data = len(jobs) > 1, jobs[0].data
+        self._refreshes = jobs[0].refresh is not None
         params, self._statics = zip(
             *(eqx.partition(job.network, eqx.is_inexact_array) for job in jobs), strict=True
         )
@@ -149,6 +166,19 @@ class XlaRun:
     def diverged_at(self) -> Int[np.ndarray, " networks"]:
         """The first step whose loss was not finite, or -1."""
         return np.asarray(self._state.diverged_at).reshape(-1)
+
+    def state(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Parameters, moments, history and divergence; and rows, where they follow V."""
+        return flatten(self._saved())
+
+    def restore(self, state: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+        """Go on from what `state` gave."""
+        self._state, refreshed = unflatten(self._saved(), state)
+        if refreshed is not None:
+            self._rows = refreshed.within(self._rows)
+
+    def _saved(self) -> tuple[_State, RefreshedRows | None]:
+        return self._state, RefreshedRows.of(self._rows) if self._refreshes else None
 
     def _join(self, trees: Sequence[Any]) -> Any:
         return _stack(trees) if self._stacked else trees[0]

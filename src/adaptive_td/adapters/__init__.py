@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from uuid import uuid4
 
 from adaptive_td.episodes import Episodes, NonFinite
 from adaptive_td.errors import DataError, UsageError, unknown_name
+from adaptive_td.files import whole_file
 
 from . import minari_data, npz, tables
 from .columns import Columns
@@ -85,25 +85,8 @@ def save(episodes: Episodes, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{path}: exists already, and is not overwritten")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder")
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
-    try:
-        with temporary.open("xb") as stream:
-            _WRITERS[path.suffix](stream, episodes)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with whole_file(path) as stream:
+        _WRITERS[path.suffix](stream, episodes)
 
 
 def _unreadable(path: Path) -> DataError | UsageError:

@@ -155,6 +155,9 @@ def _trained(game: str, recipe: Recipe, learner: Learner | None, checkpoint: Pat
         Interrupts(lambda message: narration.print(message, markup=False)) as signals,
         progress_bar(f"training on {game}", quiet) as progress,
     ):
+        if not quiet:
+            steps = f"{recipe.rounds - first} rounds of {recipe.round_steps:,} steps"
+            narration.print(f"{game}: {steps}; checkpoints in {checkpoint}", markup=False, soft_wrap=True)
         for report in train(game, recipe, learner, stop=lambda: signals.asked):
             learner, now = report.learner, time.monotonic()
             if progress is not None:

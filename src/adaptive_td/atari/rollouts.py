@@ -59,9 +59,9 @@ def collect(
 ) -> Episodes:
     """Episodes of a player, cut after `max_steps` steps (a truncation), with raw rewards.
 
+    Of the episodes that a seed gives, those numbered first, ..., first + episodes - 1 are played.
     `extras` holds the rewards clipped to [-1, 1] and the actions; `info` tells the game, the player, the
-    seed and the version of ale-py. Players are those of `adaptive_td.collect`. With `first` = k,
-    episodes k, k + 1, ... of those that a larger number without it would give.
+    seed and the version of ale-py. Players are those of `adaptive_td.collect`.
     """
     for name, value in {"episodes": episodes, "max_steps": max_steps, "num_envs": num_envs}.items():
         if value is not None and value < 1:
@@ -73,12 +73,13 @@ def collect(
         "game": game_name(game),
         **_description(policy),
         "seed": seed,
+        "first_episode": first,
         "max_steps": max_steps,
         "ale_py": ale_version(),
     }
     played: list[_Played] = []
-    numbers = range(first, first + episodes)
-    for one in _play(game, policy, numbers, seed, max_steps, min(episodes, num_envs or SIDE_BY_SIDE)):
+    numbers, side_by_side = range(first, first + episodes), min(episodes, num_envs or SIDE_BY_SIDE)
+    for one in _play(game, policy, numbers, seed, max_steps, side_by_side):
         played.append(one)
         if progress is not None:
             progress(len(played), episodes)

@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from adaptive_td.errors import DataError
-
-from .artefacts import no_room, sync_folder
+from adaptive_td.files import no_room, sync_folder
 
 SCHEMA = 1
 MIGRATIONS: dict[int, str] = {}

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from adaptive_td.errors import DataError, RunInUse, UsageError
+from adaptive_td.files import write_whole
 
-from .artefacts import sweep, write_whole
+from .artefacts import sweep
 
 
 class RunFolder(NamedTuple):

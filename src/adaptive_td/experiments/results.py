@@ -15,10 +15,10 @@ from jaxtyping import Float, Float64
 
 from adaptive_td import problems
 from adaptive_td.errors import DataError, UsageError
+from adaptive_td.files import write_whole
 from adaptive_td.problems import Known, Problem
 
 from . import artefacts
-from .artefacts import write_whole
 from .folder import RunFolder
 from .store import Store
 from .table import table

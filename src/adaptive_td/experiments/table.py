@@ -8,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from .artefacts import write_whole
+from adaptive_td.files import write_whole
+
 from .cells import Cell
 from .store import Store
 

@@ -1,11 +1,12 @@
 """The native engine: the one update of `rows.py` for dense ReLU networks on a CPU, in C++ (kernel.cpp).
 
-Nothing of a log is copied: the kernel reads the arrays of `Data` and `Rows` where they lie.
+The kernel reads states where they lie; the columns of the rows are packed for it (packing.py).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from adaptive_td.checkpoints import RefreshedRows, flatten, unflatten
 from adaptive_td.episodes import ALIGNMENT, aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.jobs import HISTORY, Job, Training, options
@@ -21,6 +23,7 @@ from adaptive_td.models import Dense, Flattened
 from adaptive_td.rows import Data, Rows
 
 from .library import Library, Problem, Unavailable, best
+from .packing import ROW, Packed, pack, repack
 
 _FALLBACKS = {"midpoint": 0, "endpoint": 1, "return": 2}
 _FLOATS = ALIGNMENT // 4
@@ -57,8 +60,11 @@ def obstacle(job: Job) -> str | None:
         return f"the network has {dense.weights[-1].shape[1]} outputs"
     if job.data.stack > 1:
         return f"a state is a stack of {job.data.stack} rows, and the kernel reads one row"
+    if job.window:
+        return "its targets are λ-returns over windows"
     rows = job.rows
-    floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *rows.bounds, rows.fallback)
+    bounds = rows.bounds or ()
+    floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *bounds, rows.fallback)
     wider = next((x.dtype for x in floats if x.dtype != jnp.float32), None)
     if wider is not None:
         return f"numbers are {wider}, and the kernel works in float32"
@@ -70,7 +76,7 @@ def _dense(network: Any) -> Dense | None:
     return inner if type(inner) is Dense else None
 
 
-def _aligned(size: int) -> Float[np.ndarray, " size"]:
+def _zeros(size: int) -> Float[np.ndarray, " size"]:
     """Zeros that start where the kernel's vectors may."""
     zeros = aligned_empty((size,), np.float32)
     zeros[:] = 0
@@ -88,14 +94,14 @@ class NativeRun:
 
     def __init__(self, job: Job, training: Training, using: Library | None = None):
         self._kernel = using or kernel()
-        self._network = job.network
+        self._network, self._data, self._refreshes = job.network, job.data, job.refresh is not None
         dense = _dense(job.network)
         assert dense is not None
         shapes = [w.shape for w in dense.weights]
         layers = [np.vstack([w, b]) for w, b in zip(dense.weights, dense.biases, strict=True)]
         used = sum(layer.size for layer in layers)
         padded = -(-used // _FLOATS) * _FLOATS
-        self._parameters, self._moments = _aligned(padded), (_aligned(padded), _aligned(padded))
+        self._parameters, self._moments = _zeros(padded), (_zeros(padded), _zeros(padded))
         self._parameters[:used] = np.concatenate([layer.ravel() for layer in layers])
         self._history = np.zeros((1, HISTORY, 4), np.float32)
         form = options(job, training)
@@ -116,7 +122,6 @@ class NativeRun:
         )
         self._keep: dict[str, np.ndarray] = {}
         states, scaling = _states(job.data), job.data.scaling
-        self._size = len(states)
         self._point(
             sizes=np.array([shapes[0][0], *(out for _, out in shapes)], np.int32),
             parameters=self._parameters,
@@ -125,12 +130,11 @@ class NativeRun:
             states=states,
             center=np.ravel(scaling.center).astype(np.float32),
             half=np.ravel(scaling.half).astype(np.float32),
-            index=np.asarray(job.data.index),
             history=self._history,
         )
         self._problem.states_are_bytes = states.dtype == np.uint8
-        self._check(self._keep["index"], self._size)
-        self.replace_rows([job.rows])
+        self._own: Packed | None = None
+        self._fit_to(job.rows, pack(job.data, job.rows))
 
     def _point(self, **arrays: np.ndarray | None) -> None:
         """Let the kernel see these arrays, and keep them alive."""
@@ -141,12 +145,6 @@ class NativeRun:
             assert array.flags.c_contiguous
             self._keep[name] = array
             setattr(self._problem, name, array.ctypes.data)
-
-    @staticmethod
-    def _check(index: Int[np.ndarray, " n"], size: int) -> None:
-        """The kernel trusts its indices, so they are checked here."""
-        if index.dtype != np.int32 or index.min() < 0 or index.max() >= size:
-            raise UsageError(f"rows must refer to states 0, ..., {size - 1}")
 
     def advance(self, start: int, stop: int, threads: int) -> None:
         """Take steps start, ..., stop - 1; the same bits for any number of threads."""
@@ -171,22 +169,20 @@ class NativeRun:
 
     def replace_rows(self, rows: list[Rows]) -> None:
         """Fit it to these rows from now on."""
-        self._rows = new = rows[0]
-        lower, upper = np.asarray(new.bounds.lower), np.asarray(new.bounds.upper)
-        bounded = np.isfinite(lower).any() or np.isfinite(upper).any()
-        self._problem.count = int(new.drawable)
-        self._point(
-            draws=np.asarray(new.draws),
-            rewards=np.asarray(new.rewards),
-            next_index=np.asarray(new.next_index) if self._problem.bootstraps else None,
-            discounts=np.asarray(new.discounts) if self._problem.bootstraps else None,
-            lower=lower if bounded else None,
-            upper=upper if bounded else None,
-            fallback_values=np.asarray(new.fallback) if self._problem.fallback == 2 else None,
-        )
-        self._check(self._keep["draws"], len(self._keep["index"]))
-        if self._problem.bootstraps:
-            self._check(self._keep["next_index"], self._size)
+        if self._own is None:
+            self._own = Packed(aligned_empty((len(self._data.index),), ROW), ())
+        repack(self._own, self._data, rows[0])
+        self._fit_to(rows[0], self._own)
+
+    def _fit_to(self, rows: Rows, packed: Packed) -> None:
+        self._rows, self._packed = rows, packed
+        draws = None if rows.draws is None else np.asarray(rows.draws)
+        size = len(packed.rows)
+        drawn = np.array([0, int(rows.drawable) - 1]) if draws is None else draws
+        if drawn.min() < 0 or drawn.max() >= size:
+            raise UsageError(f"draws must refer to rows 0, ..., {size - 1}")
+        self._problem.count = int(rows.drawable)
+        self._point(rows=packed.rows, draws=draws)
 
     def history(self) -> Float[np.ndarray, "networks 100 4"]:
         """Sums over each hundredth of training."""
@@ -195,3 +191,21 @@ class NativeRun:
     def diverged_at(self) -> Int[np.ndarray, " networks"]:
         """The first step whose loss was not finite, or -1."""
         return np.array([self._problem.diverged_at])
+
+    def state(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Parameters, moments, history and divergence; and rows, where they follow V."""
+        state = {**self._own_state(), "diverged_at": np.array(self._problem.diverged_at)}
+        return state | (flatten(RefreshedRows.of(self._rows)) if self._refreshes else {})
+
+    def restore(self, state: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+        """Go on from what `state` gave."""
+        given = dict(state)
+        self._problem.diverged_at = int(given.pop("diverged_at"))
+        for name, array in self._own_state().items():
+            array[...] = given.pop(name)
+        if self._refreshes:
+            self.replace_rows([unflatten(RefreshedRows.of(self._rows), given).within(self._rows)])
+
+    def _own_state(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        first, second = self._moments
+        return {"parameters": self._parameters, "m": first, "v": second, "history": self._history}

@@ -5,7 +5,8 @@
 // What makes it fast:
 // - Activations are feature-major, `x[feature][lane]`: vectors run along the batch, and a layer of 50 units needs
 //   no padding. Forward pass, input gradient and weight gradient are register-blocked loops of one form.
-// - The batch is worked off in chunks of 128 lanes, whose activations stay in the L1 and L2 caches.
+// - The batch is worked off in chunks of at most 256 lanes, whose activations stay in the L2 cache.
+// - All columns of a transition lie in one half of a cache line (`Row`), fetched ahead of its use.
 // - Parameters, gradients and moments are flat vectors, so that Adam is one loop.
 //
 // The same bits for any number of threads: chunks are dealt to slices, and slices to threads. The slices and
@@ -78,7 +79,8 @@ inline void lane_sums(const Vec* acc, Vec* out) {
 
 // ------------------------------------------------------------------------------------------ tiled loops
 
-constexpr int LANES = 128;          // of one chunk
+// More lanes in a chunk are fewer sums across vectors in `weight_gradient`; fewer leave more chunks to threads.
+constexpr int LANES = 256;
 constexpr int STRIDE = LANES + 16;  // between features; not a power of two, which would crowd few cache sets
 constexpr int MAX_SLICES = 8;
 
@@ -87,7 +89,7 @@ constexpr int ROWS = 6;
 constexpr int VECTORS = MANY_REGISTERS ? 4 : 2;
 constexpr int GRADIENT_INPUTS = MANY_REGISTERS ? 6 : 4;
 constexpr int GRADIENT_OUTPUTS = MANY_REGISTERS ? 4 : 3;
-constexpr int GRADIENT_PANEL = 32;  // outputs whose deltas stay in L1 while all inputs pass by
+constexpr int GRADIENT_PANEL = 16;  // outputs whose deltas stay in L1 while all inputs pass by
 
 // Call f with n as a compile-time constant, 1 <= n <= MAX.
 template <int MAX, class F>
@@ -179,7 +181,14 @@ enum Fallback : int32_t { MIDPOINT, ENDPOINT, RETURN };
 
 extern "C" {
 
-// One network, its log, and how it is updated; `native/__init__.py` has the same structure.
+// What a transition teaches: T = reward + discount V(next_state) for V(state), kept between the bounds.
+struct Row {
+    int32_t state, next_state;
+    float reward, discount, lower, upper, fallback;
+    int32_t unused;  // two rows are one cache line
+};
+
+// One network, its log, and how it is updated; `library.py` has the same structure.
 struct Problem {
     // The network: layer l maps sizes[l] to sizes[l + 1] numbers; sizes[layers] = 1. Parameters are laid end
     // to end, each layer's weights as [input][output] and then its biases; padded with zeros to `padded`.
@@ -189,17 +198,11 @@ struct Problem {
     float* parameters;
     float* first_moment;
     float* second_moment;
-    // The log: states of bytes or floats, and columns by transition. Bounds are null where there are none.
+    // The log: states of bytes or floats, and rows by transition. Draws are null where every row may be drawn.
     const void* states;
     const float* center;
     const float* half;
-    const int32_t* index;
-    const int32_t* next_index;
-    const float* rewards;
-    const float* discounts;
-    const float* lower;
-    const float* upper;
-    const float* fallback_values;
+    const Row* rows;
     const int32_t* draws;
     uint32_t count;
     uint32_t seed[2];
@@ -261,8 +264,8 @@ class Buffer {
 // "weights" are the biases), two buffers for deltas, and the columns of its rows.
 struct Scratch {
     std::vector<Buffer> activations;
-    Buffer delta[2], value{STRIDE}, target{STRIDE}, lower{STRIDE}, upper{STRIDE}, other{STRIDE};
-    int32_t transition[LANES];
+    Buffer delta[2], value{LANES}, target{LANES}, discount{LANES}, lower{LANES}, upper{LANES}, other{LANES};
+    int32_t state[LANES], next_state[LANES];
 
     explicit Scratch(const Problem& p) {
         int widest = 1;
@@ -285,18 +288,22 @@ struct Sums {
 
 // ------------------------------------------------------------------------------------------- one chunk
 
-// x[feature][lane] = (state - center) / half, for the states at these rows of the log.
+// x[feature][lane] = (state - center) / half, for these states of the log.
 template <class Number>
-void gather(const Problem& p, const int32_t* rows, const int32_t* transition, int lanes, float* x) {
+void gather(const Problem& p, const int32_t* state, int lanes, float* x) {
     const Number* states = static_cast<const Number*>(p.states);
     const int features = p.sizes[0];
     constexpr int TILE = 16;
     for (int f0 = 0; f0 < features; f0 += TILE) {
         const int size = std::min(TILE, features - f0);
-        for (int lane = 0; lane < lanes; ++lane) {
-            const Number* state = states + ptrdiff_t(rows[transition[lane]]) * features + f0;
-            for (int f = 0; f < size; ++f) x[ptrdiff_t(f0 + f) * STRIDE + lane] = float(state[f]);
-        }
+        as_constant<TILE>(size, [&](auto constant) {
+            constexpr int SIZE = decltype(constant)::value;
+            for (int lane = 0; lane < lanes; ++lane) {
+                const Number* from = states + ptrdiff_t(state[lane]) * features + f0;
+                float* to = x + ptrdiff_t(f0) * STRIDE + lane;
+                UNROLL for (int f = 0; f < SIZE; ++f) to[f * STRIDE] = float(from[f]);
+            }
+        });
         for (int f = f0; f < f0 + size; ++f)
             for (int v = 0; v < LANES; v += WIDTH) {
                 float* at = x + ptrdiff_t(f) * STRIDE + v;
@@ -345,20 +352,6 @@ void backward(const Problem& p, Scratch& s, int vectors, float* gradient) {
     }
 }
 
-// The lanes' targets; s.value holds V(s') if the update bootstraps.
-void fill_targets(const Problem& p, Scratch& s, int lanes) {
-    constexpr float infinity = std::numeric_limits<float>::infinity();
-    for (int lane = 0; lane < lanes; ++lane) {
-        const int32_t i = s.transition[lane];
-        float target = p.rewards[i];
-        if (p.bootstraps) target += p.discounts[i] * s.value.get()[lane];
-        s.target.get()[lane] = target;
-        s.lower.get()[lane] = p.lower ? p.lower[i] : -infinity;
-        s.upper.get()[lane] = p.upper ? p.upper[i] : infinity;
-        if (p.fallback == RETURN) s.other.get()[lane] = p.fallback_values[i];
-    }
-}
-
 inline Vec fallback(const Problem& p, Vec target, Vec lower, Vec upper, Vec returns) {
     if (p.fallback == RETURN) return returns;
     if (p.fallback == MIDPOINT) return (lower + upper) / 2;
@@ -366,46 +359,53 @@ inline Vec fallback(const Problem& p, Vec target, Vec lower, Vec upper, Vec retu
     return raised > upper ? upper : raised;
 }
 
-// The transitions that lanes first, ..., first + lanes - 1 of this step learn from.
-void draw(const Problem& p, int64_t step, int first, int lanes, int32_t* transition) {
-    uint32_t slot[LANES];
+// The rows that lanes first, ..., first + lanes - 1 of this step learn from, column by column. What is needed
+// next is asked for in loops of little else, so that many misses of the cache are under way at once.
+void fetch(const Problem& p, int64_t step, int first, int lanes, Scratch& s) {
+    int32_t transition[LANES];
     const uint32_t stream = stream_of(p.seed, step);
     for (int lane = 0; lane < lanes; ++lane) {
         const uint32_t number = uint32_t(first + lane);
-        slot[lane] = p.whole ? number : counter_bits(p.seed, stream, number) % p.count;
+        transition[lane] = int32_t(p.whole ? number : counter_bits(p.seed, stream, number) % p.count);
     }
-    for (int lane = 0; lane < lanes; ++lane) transition[lane] = p.draws[slot[lane]];
-}
-
-// Bring states into the cache: a loop of nothing but loads keeps many in flight, which `gather` would not.
-void touch(const Problem& p, const int32_t* rows, const int32_t* transition, int lanes) {
+    for (int lane = 0; lane < lanes; ++lane) {
+        if (p.draws) transition[lane] = p.draws[transition[lane]];
+        __builtin_prefetch(p.rows + transition[lane]);
+    }
     constexpr ptrdiff_t LINE = 64, MOST = 16 * LINE;  // the hardware goes on by itself in longer states
     const ptrdiff_t size = ptrdiff_t(p.sizes[0]) * (p.states_are_bytes ? 1 : sizeof(float));
     const char* states = static_cast<const char*>(p.states);
-    int touched = 0;
-    for (int lane = 0; lane < lanes; ++lane)
-        for (ptrdiff_t byte = 0; byte < std::min(size, MOST); byte += LINE)
-            touched += states[rows[transition[lane]] * size + byte];
-    asm volatile("" : : "r"(touched));  // the compiler must not leave it out
+    for (int lane = 0; lane < lanes; ++lane) {
+        const Row& row = p.rows[transition[lane]];
+        s.state[lane] = row.state, s.next_state[lane] = row.next_state;
+        s.target.get()[lane] = row.reward, s.discount.get()[lane] = row.discount;
+        s.lower.get()[lane] = row.lower, s.upper.get()[lane] = row.upper;
+        s.other.get()[lane] = row.fallback;
+        for (ptrdiff_t byte = 0; byte < std::min(size, MOST); byte += LINE) {
+            __builtin_prefetch(states + row.state * size + byte);
+            if (p.bootstraps) __builtin_prefetch(states + row.next_state * size + byte);
+        }
+    }
 }
 
 // One chunk of the batch: adds its part of the gradient and returns its sums.
 Sums run_chunk(const Problem& p, Scratch& s, int64_t step, int first, int lanes, float* gradient) {
-    draw(p, step, first, lanes, s.transition);
-    if (p.bootstraps) touch(p, p.next_index, s.transition, lanes);
-    touch(p, p.index, s.transition, lanes);
+    fetch(p, step, first, lanes, s);
     const int vectors = (lanes + WIDTH - 1) / WIDTH;
-    const auto see = [&](const int32_t* rows) {
+    const auto see = [&](const int32_t* state) {
         float* x = s.activations[0].get();
         if (p.states_are_bytes)
-            gather<uint8_t>(p, rows, s.transition, lanes, x);
+            gather<uint8_t>(p, state, lanes, x);
         else
-            gather<float>(p, rows, s.transition, lanes, x);
+            gather<float>(p, state, lanes, x);
         forward(p, s, vectors);
     };
-    if (p.bootstraps) see(p.next_index);
-    fill_targets(p, s, lanes);
-    see(p.index);
+    if (p.bootstraps) {
+        see(s.next_state);
+        for (int lane = 0; lane < lanes; ++lane)
+            s.target.get()[lane] += s.discount.get()[lane] * s.value.get()[lane];
+    }
+    see(s.state);
 
     Sums sums;
     Vec loss{}, below{}, above{};
@@ -442,7 +442,7 @@ Sums run_chunk(const Problem& p, Scratch& s, int64_t step, int first, int lanes,
 void adam(const Problem& p, float* gradients, int slices, int64_t step, ptrdiff_t begin, ptrdiff_t end) {
     constexpr float b1 = 0.9f, b2 = 0.999f;
     const float t = float(step + 1);
-    const Vec m_unbias = broadcast(1.0f - std::pow(b1, t)), v_unbias = broadcast(1.0f - std::pow(b2, t));
+    const float m_unbias = 1 / (1 - std::pow(b1, t)), v_unbias = 1 / (1 - std::pow(b2, t));
     for (ptrdiff_t at = begin; at < end; at += WIDTH) {
         Vec g{};
         for (int s = 0; s < slices; ++s) {
@@ -454,9 +454,9 @@ void adam(const Problem& p, float* gradients, int slices, int64_t step, ptrdiff_
         const Vec v = b2 * load(p.second_moment + at) + (1 - b2) * (g * g);
         store(p.first_moment + at, m);
         store(p.second_moment + at, v);
-        Vec root = v / v_unbias;
+        Vec root = v * v_unbias;
         for (int lane = 0; lane < WIDTH; ++lane) root[lane] = std::sqrt(root[lane]);
-        const Vec change = p.learning_rate * ((m / m_unbias) / (root + p.epsilon));
+        const Vec change = p.learning_rate * ((m * m_unbias) / (root + p.epsilon));
         store(p.parameters + at, load(p.parameters + at) - change);
     }
 }
@@ -490,6 +490,7 @@ struct Team {
     Problem& p;
     const int64_t start, stop;
     const int chunks = (p.batch + LANES - 1) / LANES;
+    const int lanes = (p.batch + 16 * chunks - 1) / (16 * chunks) * 16;  // of each chunk but the last
     const int slices = std::min(chunks, MAX_SLICES);
     Buffer gradients{size_t(slices) * p.padded};
     std::vector<Sums> sums{size_t(slices)};
@@ -500,9 +501,9 @@ struct Team {
     void run_slice(Scratch& scratch, int64_t step, int slice) {
         sums[slice] = Sums{};
         for (int chunk = chunks * slice / slices; chunk < chunks * (slice + 1) / slices; ++chunk) {
-            const int first = chunk * LANES, lanes = std::min(LANES, p.batch - first);
+            const int first = chunk * lanes, last = std::min(first + lanes, int(p.batch));
             float* gradient = gradients.get() + ptrdiff_t(slice) * p.padded;
-            sums[slice] += run_chunk(p, scratch, step, first, lanes, gradient);
+            sums[slice] += run_chunk(p, scratch, step, first, last - first, gradient);
         }
     }
 
