@@ -131,6 +131,7 @@ def fit_cells(
         [fit_of(_ensemble(cell) if cell.after else build_method(cell)) for cell in cells],
         training=training,
         progress=False,
+        checkpoints=checkpoint if isinstance(problem, Tested) else None,  # those of others take a minute
     )
     for k, (cell, result) in enumerate(zip(cells, results, strict=True)):
         if cell.after and isinstance(result, ValueFunction):
