@@ -180,9 +180,10 @@ def test_games_without_td_lambda_leave_the_summary_of_the_maps_whole() -> None:
     assert (len(first.lines), len(second.lines)) == (7, 4)
 
 
-def test_without_games_the_summary_is_what_it_was() -> None:
-    maps = made_up_maps(models=("mlp:50,50",))
-    titles = [axes.get_title() for axes in panels(dict(overall([maps, car()]))["overall"])]
+@pytest.mark.parametrize("sizes", [None, (2, 4)])
+def test_without_games_at_sizes_of_the_maps_the_summary_is_what_it_was(sizes: tuple[int, ...] | None) -> None:
+    maps, more = made_up_maps(models=("mlp:50,50",)), [] if sizes is None else [made_up(sizes=sizes)]
+    titles = [axes.get_title() for axes in panels(dict(overall([maps, car(), *more]))["overall"])]
     assert titles == ["without Mountain Car (2 scenarios)", "with Mountain Car (3 scenarios)"]
 
 

@@ -189,11 +189,11 @@ def overall(every: Sequence[Results]) -> Named:
     cars = [one for one in scenarios if isinstance(one.results.problems[one.problem], MountainCar)]
     games = [one for one in scenarios if isinstance(one.results.problems[one.problem], Atari)]
     rest = [one for one in scenarios if one not in (*cars, *games)]
-    if games and rest:
-        sets = {"maps": rest, "maps and games": [*rest, *games]}
-        sets |= {"with Mountain Car": scenarios} if cars else {}
-    else:
-        sets = {"without Mountain Car": [*rest, *games], "with Mountain Car": scenarios if cars else []}
+    together = [*rest, *games]
+    if games and rest and summary(together, _common(together)):
+        sets = {"maps": rest, "maps and games": together, "with Mountain Car": scenarios if cars else []}
+    else:  # without games, or with games at other sizes, the maps stand alone
+        sets = {"without Mountain Car": rest or games, "with Mountain Car": [*rest, *cars] if cars else []}
     found = {title: summary(some, _common(some)) for title, some in sets.items()}
     panels = {title: some for title, some in found.items() if some and len(some.methods) > 1}
     if panels:

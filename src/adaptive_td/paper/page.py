@@ -175,6 +175,7 @@ def _mean(by_seed: dict[int, float]) -> Estimate:
 def _curves(results: Results, shown: Sequence[tuple[str, str]]) -> go.Figure:
     """One line per method; a menu chooses problem and model."""
     figure, owner = go.Figure(), []
+    what = "mean (G − V)²" if isinstance(results.problems[shown[0][0]], Tested) else "MSVE"
     for problem, model in shown:
         for method in results.settings["methods"]:
             points = {
@@ -206,7 +207,7 @@ def _curves(results: Results, shown: Sequence[tuple[str, str]]) -> go.Figure:
     figure.update_layout(
         height=480,
         xaxis={"title": "training episodes", "type": "log", "tickvals": results.settings["sizes"]},
-        yaxis={"title": "MSVE (squared discounted reward)", "type": "log"},
+        yaxis={"title": f"{what} (squared discounted reward)", "type": "log"},
         updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.15}] if len(shown) > 1 else [],
         margin={"t": 60},
     )
