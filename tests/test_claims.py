@@ -19,8 +19,14 @@ Error = Callable[[str, str, int], float]
 """The mean error of a method on a problem with so many episodes."""
 
 
-def made_up(error: Error, *, seeds: int = 8, models: tuple[str, ...] = ("mlp:50,50",)) -> Results:
-    """Results of the Labyrinth whose errors scatter by 5% around given ones."""
+def made_up(
+    error: Error,
+    *,
+    seeds: int = 8,
+    models: tuple[str, ...] = ("mlp:50,50",),
+    problems: tuple[str, ...] = MAPS,
+) -> Results:
+    """Results of the Labyrinth, or of other problems, whose errors scatter by 5% around given ones."""
     rng = np.random.default_rng(0)
     rows = [
         {
@@ -34,25 +40,27 @@ def made_up(error: Error, *, seeds: int = 8, models: tuple[str, ...] = ("mlp:50,
             "status": "done",
             "msve": error(problem, method, episodes) * float(np.exp(0.05 * rng.normal())),
         }
-        for problem in MAPS
+        for problem in problems
         for model in models
         for method in METHODS
         for episodes in (5, 100)
         for seed in range(seeds)
     ]
     settings = {
-        "problems": MAPS,
+        "problems": problems,
         "methods": METHODS,
         "models": models,
         "sizes": (5, 100),
         "seeds": seeds,
+        "steps": 50_000,
+        "batch_size": 512,
         "snapshot_episodes": 50,
         "snapshot_steps": 300,
     }
     return Results(
         config={"experiment": "labyrinth", "settings": settings},
         facts={},
-        problems={name: named(name) for name in MAPS},
+        problems={name: named(name) for name in problems},
         table=pl.DataFrame(rows, schema_overrides={"after": pl.Int64}),
         arrays=lambda id_: {},
     )
@@ -178,5 +186,6 @@ def test_every_claim_about_these_problems_is_there() -> None:
         *(f"C{k}" for k in range(1, 5)),
         *(f"L{k}" for k in range(1, 11)),
         *(f"M{k}" for k in range(1, 4)),
+        *(f"A{k}" for k in range(1, 5)),
     ]
     assert CLAIMS.keys() <= EXPERIMENTS.keys()

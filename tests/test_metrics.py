@@ -80,3 +80,30 @@ def test_stratified_bootstrap_keeps_scenarios_apart() -> None:
 def test_coverage_counts_open_intervals() -> None:
     interval = Interval(np.zeros(3), np.ones(3))
     assert metrics.coverage(interval, np.array([0.0, 0.5, 2.0])) == pytest.approx(1 / 3)
+
+
+def test_the_noise_of_returns_is_found_where_episodes_share_states() -> None:
+    """States differ in their means, returns scatter by 2 around them: Var(G | s) = 4 whatever the means."""
+    rng = np.random.default_rng(0)
+    state, episode = np.tile(np.arange(50), 40), np.repeat(np.arange(40), 50)
+    returns = 100 * state + 2 * rng.normal(size=2000)
+    noise, repeated = metrics.return_noise(returns, state, episode)
+    assert repeated.all()
+    assert noise == pytest.approx(4, rel=0.1)
+
+
+def test_visits_within_one_episode_say_nothing_about_noise() -> None:
+    """Two episodes, one of which sees state 0 twice: the pairs are (1, 3) and (2, 3), state 1 has none."""
+    returns, state, episode = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
+    noise, repeated = metrics.return_noise(returns, state, episode)
+    assert repeated.tolist() == [True, True, True, False]
+    assert noise == pytest.approx((4 / 2 + 1 / 2) / 2)
+    assert metrics.return_noise(returns, np.arange(4), episode)[0] is None
+
+
+def test_a_bootstrap_of_sums_is_that_of_their_rows() -> None:
+    rng = np.random.default_rng(0)
+    rows, cluster = rng.normal(size=60), rng.integers(7, size=60)
+    sums = np.bincount(cluster, weights=rows, minlength=9)
+    counts = np.bincount(cluster, minlength=9).astype(float)
+    assert metrics.ratio_bootstrap(sums, counts) == metrics.cluster_bootstrap(rows, cluster)

@@ -16,6 +16,7 @@ from adaptive_td.experiments.results import read
 from adaptive_td.methods import Method
 from adaptive_td.paper.page import page
 from adaptive_td.problems import Labyrinth, describe
+from adaptive_td.scoring import whole_returns
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
@@ -89,8 +90,8 @@ def test_comparing_a_method_with_itself_finds_no_difference() -> None:
 
 def test_returns_that_truncation_cuts_short_are_not_judged_by() -> None:
     log = atd.Episodes.from_lists([np.zeros((11, 1))] * 6, [np.ones(10)] * 6, [False] * 6)
-    assert len(compare.whole_returns(log, 0.99)[1]) == 0
-    assert compare.whole_returns(log, 0.5)[1].tolist()[:4] == [0, 1, 2, 3]
+    assert len(whole_returns(log, 0.99)[1]) == 0
+    assert whole_returns(log, 0.5)[1].tolist()[:4] == [0, 1, 2, 3]
     with pytest.raises(atd.DataError, match="no held-out return is whole"):
         compare.compare(log, {"td": atd.TD()}, atd.MLP((8,)), discount=0.99, progress=False)
 

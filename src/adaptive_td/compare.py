@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float, Int
 
 from .episodes import Episodes
 from .errors import DataError, Diverged
@@ -19,8 +17,7 @@ from .jobs import Training
 from .methods import Method
 from .metrics import Estimate, cluster_bootstrap, paired_difference
 from .report import Page
-from .targets import lambda_returns, monte_carlo_returns
-from .tasks import MASK_TOLERANCE
+from .scoring import whole_returns
 from .training import Progress
 from .value import ValueFunction
 
@@ -109,17 +106,6 @@ def compare(
             if isinstance(r, ValueFunction) and (share := r.diagnostics.share_overruled) is not None
         },
     )
-
-
-def whole_returns(
-    episodes: Episodes, discount: float
-) -> tuple[Float[np.ndarray, " steps"], Int[np.ndarray, " visits"]]:
-    """Returns of a log, and the visits whose return misses at most 1% of its weight to truncation."""
-    discounts, last = episodes.discounts(discount), episodes.last
-    returns = np.asarray(monte_carlo_returns(episodes.rewards, discounts, last))
-    none, one = np.zeros_like(episodes.rewards), np.ones_like(episodes.rewards)
-    beyond = np.asarray(lambda_returns(none, discounts, one, last, 1.0))
-    return returns, np.flatnonzero(beyond <= MASK_TOLERANCE)
 
 
 def page(result: Comparison, settings: Mapping[str, Any]) -> Page:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int
 
 from .errors import UsageError
 from .intervals import Interval
@@ -33,6 +33,38 @@ def msve_from_rollouts(values: Values, returns: Float[np.ndarray, "states rollou
     if count < 2:
         raise UsageError("correcting for noise needs at least two rollouts per state")
     return float(np.mean(errors.mean(axis=1) ** 2 - errors.var(axis=1, ddof=1) / count))
+
+
+def return_noise(
+    returns: Float[np.ndarray, " visits"],
+    state: Int[np.ndarray, " visits"],
+    episode: Int[np.ndarray, " visits"],
+) -> tuple[float | None, Bool[np.ndarray, " visits"]]:
+    """E Var(G | s) over the visits whose state several episodes visit, and which visits these are.
+
+    Returns from one state in different episodes are independent, so half the mean squared difference of such
+    pairs is unbiased for Var(G | s). With n visits, ΣG and ΣG² over a state, and the same over each of its
+    episodes e, the pairs add up to (n ΣG² - (ΣG)²) - Σ_e (n_e ΣG_e² - (ΣG_e)²), and there are n² - Σ_e n_e².
+    None where no state is visited by two episodes.
+    """
+    centred = np.asarray(returns, float) - np.mean(returns)
+    _, state = np.unique(state, return_inverse=True)
+    _, part = np.unique(np.stack([state, episode], axis=1), axis=0, return_inverse=True)
+    owner = np.zeros(part.max() + 1, np.int64)
+    owner[part] = state
+
+    def pairs(group: Int[np.ndarray, " visits"]) -> tuple[np.ndarray, np.ndarray]:
+        count = np.bincount(group).astype(float)
+        total, square = np.bincount(group, centred), np.bincount(group, centred**2)
+        return count * square - total**2, count**2
+
+    whole, within = pairs(state), pairs(part.reshape(-1))
+    spread, number = (a - np.bincount(owner, b) for a, b in zip(whole, within, strict=True))
+    repeated = (number > 0)[state]
+    if not repeated.any():
+        return None, repeated
+    variance = np.divide(spread, number, out=np.zeros_like(spread), where=number > 0)
+    return float(variance[state][repeated].mean()), repeated
 
 
 def coverage(interval: Interval, truth: Values) -> float:
@@ -101,6 +133,22 @@ def cluster_bootstrap(
     _, cluster = np.unique(cluster, return_inverse=True)
     counts = np.bincount(cluster).astype(float)
     sums = np.bincount(cluster, weights=np.asarray(rows, float))
+    return ratio_bootstrap(sums, counts, level=level, repeats=repeats, seed=seed)
+
+
+def ratio_bootstrap(
+    sums: Float[np.ndarray, " clusters"],
+    counts: Float[np.ndarray, " clusters"],
+    *,
+    level: float = 0.95,
+    repeats: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """Σ sums / Σ counts over clusters, with a percentile interval by drawing clusters with replacement.
+
+    Clusters without a row are left out.
+    """
+    sums, counts = (np.asarray(x, float)[np.asarray(counts) > 0] for x in (sums, counts))
     rng = np.random.default_rng(seed)
     draws = np.empty(repeats)
     for k in range(0, repeats, 1000):

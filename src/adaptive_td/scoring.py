@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from jaxtyping import Int8
+from jaxtyping import Float, Int, Int8
 
 from .episodes import Episodes
 from .errors import UsageError
+from .targets import lambda_returns, monte_carlo_returns
+from .tasks import MASK_TOLERANCE
 from .value import ValueFunction
 
 
@@ -41,6 +43,17 @@ def overruled(value: ValueFunction, episodes: Episodes) -> Int8[np.ndarray, " st
         tested = episodes.rewards + episodes.discounts(value.discount) * values[index + 1]
     lower, upper = (np.asarray(bound)[index] for bound in value.interval_over(episodes))
     return (tested >= upper).astype(np.int8) - (tested <= lower).astype(np.int8)
+
+
+def whole_returns(
+    episodes: Episodes, discount: float
+) -> tuple[Float[np.ndarray, " steps"], Int[np.ndarray, " visits"]]:
+    """Returns of a log, and the visits whose return misses at most 1% of its weight to truncation."""
+    discounts, last = episodes.discounts(discount), episodes.last
+    returns = np.asarray(monte_carlo_returns(episodes.rewards, discounts, last))
+    none, one = np.zeros_like(episodes.rewards), np.ones_like(episodes.rewards)
+    beyond = np.asarray(lambda_returns(none, discounts, one, last, 1.0))
+    return returns, np.flatnonzero(beyond <= MASK_TOLERANCE)
 
 
 def write(frame: pl.DataFrame, path: Path) -> None:

@@ -37,11 +37,15 @@ class Cell:
     """Look at V after so many steps (the intervals are trained to the end): a snapshot."""
     repeats: int | None = None
     """Independent logs that a tabular estimate is averaged over."""
+    epsilon: float | None = None
+    """Adam's ε, where it is not the default."""
+    truncation: str | None = None
+    """How Monte Carlo treats a log that stops before the process does, where it is not the default."""
 
     def config(self) -> dict[str, Any]:
         """What applies to this cell, as plain data; floats are floats however they were written."""
         config = {name: value for name, value in asdict(self).items() if value is not None}
-        for name in ("learning_rate", "level"):
+        for name in ("learning_rate", "level", "epsilon"):
             if name in config:
                 config[name] = float(config[name])
         return {**config, "method": tidy(self.method), "model": tidy(self.model)}

@@ -23,12 +23,15 @@ def register(app: typer.Typer) -> None:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="chain, labyrinth or mountain-car.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="chain, labyrinth, mountain-car or atari.")],
     preset: Annotated[
-        Literal["quick", "paper"],
-        typer.Option(help="quick: minutes on two cores; paper: the paper's numbers."),
+        Literal["quick", "laptop", "paper"],
+        typer.Option(
+            help="quick: minutes on two cores; laptop: a day or so (atari); paper: the paper's numbers."
+        ),
     ] = "quick",
     quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
+    laptop: Annotated[bool, typer.Option("--laptop", help="The same as --preset laptop.")] = False,
     paper: Annotated[bool, typer.Option("--paper", help="The same as --preset paper.")] = False,
     sizes: Annotated[str | None, typer.Option(help="Numbers of episodes, such as 5,10,20.")] = None,
     seeds: Annotated[
@@ -42,12 +45,26 @@ def reproduce(
     ] = None,
     problems: Annotated[str | None, typer.Option(help="Problems by name.")] = None,
     maps: Annotated[str | None, typer.Option(help="Maps of the Labyrinth, such as 0,2.")] = None,
+    game: Annotated[
+        list[str] | None, typer.Option(help="A game of Atari, such as pong or space_invaders; repeat it.")
+    ] = None,
     map_: Annotated[
         list[str] | None, typer.Option("--map", help="A TOML file with a map of your own; repeat it.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Gradient steps for each network.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Transitions in each step.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Adam's step size.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Adam's epsilon.")] = None,
+    truncation: Annotated[
+        str | None,
+        typer.Option(help="Returns that are cut short, in Monte Carlo: mask, zero, bootstrap or drop."),
+    ] = None,
+    test_episodes: Annotated[int | None, typer.Option(help="Episodes to judge a game's values by.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Steps after which a game is cut.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the policy that plays a game.")] = None,
+    clipped: Annotated[
+        bool | None, typer.Option("--clipped/--raw", help="Whether a game's rewards are clipped.")
+    ] = None,
     members: Annotated[
         int | None, typer.Option(help="Networks in the ensemble behind the intervals.")
     ] = None,
@@ -90,12 +107,13 @@ def reproduce(
     digests = plugins.load(files)
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
-    if quick and paper:
-        raise UsageError("--quick and --paper exclude each other")
-    preset = "paper" if paper else "quick" if quick else preset
+    flags = [flag for flag, given in (("quick", quick), ("laptop", laptop), ("paper", paper)) if given]
+    if len(flags) > 1:
+        raise UsageError(f"{' and '.join(f'--{flag}' for flag in flags)} exclude each other")
+    chosen = flags[0] if flags else preset
     settings = EXPERIMENTS[name].settings(
-        preset,
-        problems=_problems(problems, maps, map_),
+        chosen,
+        problems=_problems(problems, maps, game, map_),
         methods=_list(methods),
         models=tuple(model) if model else None,
         sizes=_whole_numbers("--sizes", sizes),
@@ -103,13 +121,19 @@ def reproduce(
         steps=steps,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        epsilon=epsilon,
+        truncation=truncation,
+        test_episodes=test_episodes,
+        max_steps=max_steps,
+        temperature=temperature,
+        clipped=clipped,
         members=members,
         level=level,
         snapshot_episodes=snapshot_episodes,
         snapshot_steps=snapshot_steps,
     )
     planned = plan(name, settings, plugins=digests)
-    folder = out or Path("runs") / f"{name}-{preset}"
+    folder = out or Path("runs") / f"{name}-{chosen}"
     summary: dict[str, Any] = {"run": str(folder), "cells": len(planned.cells), "groups": len(planned.groups)}
     if dry_run:
         summary |= planned.config()
@@ -196,8 +220,10 @@ def _whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
-def _problems(names: str | None, maps: str | None, files: list[str] | None) -> tuple[str, ...] | None:
-    """Problems by name, maps by number, and files with maps; None if none is given."""
-    numbers = _whole_numbers("--maps", maps) or ()
-    given = (*(_list(names) or ()), *(f"labyrinth-{number}" for number in numbers), *(files or ()))
+def _problems(
+    names: str | None, maps: str | None, games: list[str] | None, files: list[str] | None
+) -> tuple[str, ...] | None:
+    """Problems by name, maps by number, games by name, and files with maps; None if none is given."""
+    numbered = (f"labyrinth-{number}" for number in _whole_numbers("--maps", maps) or ())
+    given = (*(_list(names) or ()), *numbered, *(f"atari-{game}" for game in games or ()), *(files or ()))
     return given or None

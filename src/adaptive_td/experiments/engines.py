@@ -34,6 +34,8 @@ class Options:
     timeout: float | None = None
     """Seconds that a cell may take; a group has as many times that as it has cells."""
     plugins: tuple[Path, ...] = ()
+    checkpoints: Path | None = None
+    """Where fits that take long may leave how far they are; each group has a folder of its own in it."""
 
 
 @runtime_checkable
@@ -62,6 +64,7 @@ class Serial:
 
     def __init__(self, options: Options):
         """Nothing to set up."""
+        self._checkpoints = options.checkpoints
         self._waiting: list[Group] = []
 
     def submit(self, group: Group) -> None:
@@ -70,7 +73,7 @@ class Serial:
 
     def wait(self, seconds: float) -> list[Report]:
         """Measure what was submitted; this takes as long as it takes."""
-        reports = [Report(group, measure(group)) for group in self._waiting]
+        reports = [Report(group, measure(group, self._checkpoints)) for group in self._waiting]
         self._waiting.clear()
         return reports
 

@@ -34,6 +34,11 @@ class RunFolder(NamedTuple):
         return self.path / "artefacts"
 
     @property
+    def checkpoints(self) -> Path:
+        """How far the fits that are under way have come, a folder for each group."""
+        return self.path / "checkpoints"
+
+    @property
     def results(self) -> Path:
         """The final table."""
         return self.path / "results.parquet"

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from adaptive_td import specs
+from adaptive_td.atari.games import GAMES
 from adaptive_td.errors import UsageError, unknown_name
 from adaptive_td.problems import Chain, Labyrinth, Problem, named
+from adaptive_td.tasks import Truncation
 
 from .cells import NUMERICS, Cell, Group, canonical, problem_digest, sha256, tidy
-from .measure import build_model, log_of_nothing
+from .measure import MONTE_CARLO, build_model, log_of_nothing
 from .tabular import ESTIMATORS
+
+SHARED = (
+    *("problem", "model", "episodes", "seed"),
+    *("steps", "batch_size", "learning_rate", "epsilon", "repeats"),
+)
+"""What the cells of a group have in common."""
+OF_PROBLEMS = ("test_episodes", "max_steps", "temperature", "clipped")
+"""Settings that a problem itself may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +49,18 @@ class Settings:
     snapshot_steps: int = 300
     repeats: int = 200
     """Independent logs behind each tabular estimate."""
+    epsilon: float | None = None
+    """Adam's ε; None is its default, and so it is with all that follow."""
+    truncation: str | None = None
+    """How Monte Carlo treats an episode that is cut short."""
+    test_episodes: int | None = None
+    """Of problems that are judged by test episodes, how many of them."""
+    max_steps: int | None = None
+    """Where such a problem cuts its episodes."""
+    temperature: float | None = None
+    """Of the policy that plays."""
+    clipped: bool | None = None
+    """Whether its rewards are clipped to -1, 0 and 1."""
 
     def __post_init__(self) -> None:
         """Spell names in one way, and refuse settings that leave nothing to do."""
@@ -52,6 +74,11 @@ class Settings:
                 raise UsageError(f"{name}: none given")
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise UsageError(f"{name}: one is named twice: {', '.join(map(str, getattr(self, name)))}")
+        for name in ("epsilon", *OF_PROBLEMS):
+            if (given := getattr(self, name)) is not None and given is not False and not given > 0:
+                raise UsageError(f"{name} must be positive, got {given}")
+        if self.truncation is not None and self.truncation not in get_args(Truncation):
+            raise unknown_name("truncation", self.truncation, get_args(Truncation))
         if min(self.sizes) < 1:
             raise UsageError(f"sizes: an experiment needs at least one episode, got {min(self.sizes)}")
 
@@ -73,6 +100,8 @@ def trained_cells(settings: Settings) -> Iterator[Cell]:
             learning_rate=float(settings.learning_rate),
             members=settings.members if method in ("mc-ensemble", "adaptive-td") else None,
             level=float(settings.level) if method in ("mc-ensemble", "adaptive-td") else None,
+            epsilon=None if settings.epsilon is None else float(settings.epsilon),
+            truncation=settings.truncation if method in MONTE_CARLO else None,
         )
         yield cell
         if method == "adaptive-td" and episodes == settings.snapshot_episodes:
@@ -126,6 +155,16 @@ _CHAIN = Settings(
     sizes=(5, 10, 20, 50, 100, 200, 500, 1000),
 )
 _QUICK = {"sizes": (5, 50), "seeds": 2, "steps": 2000}
+_ATARI = Settings(
+    problems=tuple(f"atari-{game}" for game in GAMES),
+    models=("cnn",),
+    sizes=(5, 10, 20, 50, 100, 200),
+    steps=250_000,
+    batch_size=32,
+    learning_rate=6.25e-5,
+    epsilon=1.5e-4,
+    snapshot_episodes=0,
+)
 EXPERIMENTS: dict[str, Experiment] = {
     "chain": Experiment(
         about="the paper's simple example, exact and with a bias of a half at b_1",
@@ -145,6 +184,22 @@ EXPERIMENTS: dict[str, Experiment] = {
     "mountain-car": Experiment(
         about="Mountain Car with an MLP",
         presets=presets(Settings(problems=("mountain-car",)), **{**_QUICK, "sizes": (5, 20, 50), "seeds": 3}),
+    ),
+    "atari": Experiment(
+        about="four Atari games from their pixels, judged by the returns of test episodes",
+        presets={
+            "quick": replace(
+                _ATARI,
+                problems=("atari-pong",),
+                methods=("mc", "mc-ensemble", "td", "adaptive-td"),
+                sizes=(5, 20),
+                seeds=1,
+                steps=1000,
+                test_episodes=10,
+            ),
+            "laptop": replace(_ATARI, sizes=(5, 20, 50), seeds=2, steps=10_000),
+            "paper": _ATARI,
+        },
     ),
 }
 """Every experiment by name; a new one is an entry here."""
@@ -166,7 +221,7 @@ class Plan:
         return {
             "experiment": self.name,
             "numerics": NUMERICS,
-            "settings": asdict(self.settings),
+            "settings": {name: value for name, value in asdict(self.settings).items() if value is not None},
             "data": {name: problem_digest(problem) for name, problem in self.problems.items()},
             "plugins": dict(self.plugins),
         }
@@ -182,7 +237,7 @@ def plan(name: str, settings: Settings, *, plugins: Mapping[str, str] | None = N
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
     experiment = EXPERIMENTS[name]
-    made = [_make(spec, experiment) for spec in settings.problems]
+    made = [_with_settings(_make(spec, experiment), settings) for spec in settings.problems]
     names = [p.name if s.endswith(".toml") else s for s, p in zip(settings.problems, made, strict=True)]
     settings = replace(settings, problems=tuple(names))
     problems = dict(zip(names, made, strict=True))
@@ -206,6 +261,19 @@ def _make(spec: str, experiment: Experiment) -> Problem:
     return experiment.variants[spec]() if spec in experiment.variants else named(spec)
 
 
+def _with_settings(problem: Problem, settings: Settings) -> Problem:
+    """The problem with the numbers that the settings have for it."""
+    given = {name: value for name in OF_PROBLEMS if (value := getattr(settings, name)) is not None}
+    if not given:
+        return problem
+    own: set[str] = {one.name for one in fields(problem)} if is_dataclass(problem) else set()
+    for name in given:
+        if name not in own:
+            raise UsageError(f"{problem.name} has no {name.replace('_', ' ')} to set")
+    changed: Problem = replace(problem, **given)  # type: ignore[type-var]
+    return changed
+
+
 def _check_names(settings: Settings, problems: Sequence[Problem]) -> None:
     """Refuse methods and models that do not exist, before anything runs."""
     for method in settings.methods:
@@ -218,8 +286,7 @@ def _groups(cells: Mapping[str, Cell], problems: Mapping[str, Problem]) -> tuple
     """Cells of one log and model, in the order of their first cell."""
     alike: dict[str, dict[str, Cell]] = {}
     for id_, cell in cells.items():
-        shared = ("problem", "model", "episodes", "seed", "steps", "batch_size", "learning_rate", "repeats")
-        alike.setdefault(canonical([getattr(cell, name) for name in shared]), {})[id_] = cell
+        alike.setdefault(canonical([getattr(cell, name) for name in SHARED]), {})[id_] = cell
     return tuple(
         Group(number, problems[next(iter(same.values())).problem], same)
         for number, same in enumerate(alike.values())

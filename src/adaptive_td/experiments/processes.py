@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 
 from adaptive_td.training import cores
 
@@ -85,7 +84,7 @@ class Processes:
     def _start(self) -> _Worker:
         ours, theirs = _SPAWN.Pipe()
         own = self._spare.pop()
-        process = _SPAWN.Process(target=_work, args=(theirs, own, self._options.plugins), daemon=True)
+        process = _SPAWN.Process(target=_work, args=(theirs, own, self._options), daemon=True)
         process.start()
         theirs.close()
         worker = _Worker(process, ours, own)
@@ -121,21 +120,21 @@ def _usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores()))
 
 
-def _work(pipe: Connection, own: Sequence[int], files: Sequence[Path]) -> None:
+def _work(pipe: Connection, own: Sequence[int], options: Options) -> None:
     """A worker: measure one group after another until the pipe closes or the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the driver decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_driver, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, own)
-    plugins.load(files)
+    plugins.load(options.plugins)
     pipe.send(_READY)
     while True:
         try:
             group = pipe.recv()
         except EOFError:
             return
-        pipe.send(measure(group))
+        pipe.send(measure(group, options.checkpoints))
 
 
 def _end_with_driver() -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64
 from adaptive_td import problems
 from adaptive_td.errors import DataError, UsageError
 from adaptive_td.files import write_whole
-from adaptive_td.problems import Problem
+from adaptive_td.problems import Known, Problem
 
 from . import artefacts
 from .folder import RunFolder
@@ -40,7 +40,8 @@ class Results:
     table: pl.DataFrame
     """One row per cell: its settings, status and numbers."""
     arrays: Callable[[str], Arrays]
-    """By cell: values, lower, upper over the problem's grid and curves of training; empty where not kept."""
+    """By cell, what `judging` describes: over a grid or along test episodes, and curves of training; empty
+    where not kept."""
     events: tuple[str, ...] = ()
     """Warnings of the run."""
 
@@ -161,6 +162,7 @@ def publish(run: Path, folder: Path, *, partial: bool = False) -> Results:
         (row["id"], name, array.tolist())
         for row in _kept(results).iter_rows(named=True)
         for name, array in sorted(results.arrays(row["id"]).items())
+        if _worth_keeping(results, row, name)
     ]
     schema: Any = {"id": pl.String, "name": pl.String, "values": pl.List(pl.Float32)}
     _write_parquet(pl.DataFrame(rows, schema=schema, orient="row"), to.path / ARRAYS)
@@ -173,11 +175,21 @@ def publish(run: Path, folder: Path, *, partial: bool = False) -> Results:
 def _kept(results: Results) -> pl.DataFrame:
     """Cells whose arrays are published: the first seed of all; of each seed those that claims look into."""
     settings = results.settings
-    small = [name for name, problem in results.problems.items() if len(problem.grid()) <= SMALL_GRID]
+    small = [
+        name
+        for name, problem in results.problems.items()
+        if not isinstance(problem, Known) or len(problem.grid()) <= SMALL_GRID
+    ]
     looked_into = (pl.col("method") == "adaptive-td") & (pl.col("episodes") == settings["snapshot_episodes"])
     looked_into |= pl.col("method").is_in(["mc", "td"]) & (pl.col("episodes") == max(settings["sizes"]))
     looked_into &= pl.col("model") == settings["models"][0]
     return results.table.filter((pl.col("seed") == 0) | pl.col("problem").is_in(small) | looked_into)
+
+
+def _worth_keeping(results: Results, row: Mapping[str, Any], name: str) -> bool:
+    """Of a test episode, what figures show: that of the first seed at the largest size."""
+    shown = row["seed"] == 0 and row["episodes"] == max(results.settings["sizes"])
+    return shown or not name.startswith(("episode_", "frame"))
 
 
 def _write_parquet(frame: pl.DataFrame, path: Path) -> None:

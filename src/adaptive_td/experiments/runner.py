@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from adaptive_td.console import new_folder
 from adaptive_td.doctor import facts
 from adaptive_td.errors import CellsFailed, Interrupted, UsageError
-from adaptive_td.problems import describe
+from adaptive_td.problems import Tested, describe
 from adaptive_td.problems.true_values import Simulated, find, find_or_estimate
 
 from . import artefacts
@@ -21,7 +22,7 @@ from .cells import Group, canonical
 from .engines import ENGINES, Engine, Options, Report
 from .folder import RunFolder
 from .interrupts import Interrupts
-from .measure import Outcome
+from .measure import Outcome, checkpoint_folder
 from .plans import Plan
 from .store import Store, stored
 from .table import export
@@ -58,12 +59,15 @@ def run(plan: Plan, folder: Path, ways: Ways) -> dict[str, int]:
     """
     if ways.options.timeout is not None and ways.engine == "serial":
         raise UsageError("a time-out needs worker processes: --engine processes")
+    for problem in plan.problems.values():
+        if isinstance(problem, Tested):
+            problem.require()
     where = RunFolder(folder)
     with where.locked(), _opened(plan, where, ways) as store:
         try:
             _know_true_values(plan, ways.tell)
             with Interrupts(ways.tell) as interrupts:
-                engine = ENGINES[ways.engine](ways.options)
+                engine = ENGINES[ways.engine](replace(ways.options, checkpoints=where.checkpoints))
                 try:
                     _Driver(plan, store, where, engine, interrupts, ways).drive()
                 finally:
@@ -213,6 +217,7 @@ class _Driver:
         """Store what came of a group; returns what is to be tried again."""
         if not report.lost:
             self._keep(report.outcomes)
+            shutil.rmtree(self.where.checkpoints / checkpoint_folder(report.group), ignore_errors=True)
             return []
         self.lost.update(report.group.cells.keys())
         gone = [id_ for id_ in report.group.cells if self.lost[id_] >= TRIES[report.lost]]

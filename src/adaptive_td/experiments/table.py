@@ -14,6 +14,7 @@ from .cells import Cell
 from .store import Store
 
 NUMBERS = ("msve", "coverage", "width", "overruled", "loss")
+"""Columns that every table has; numbers that only some cells have come after them."""
 _TYPES = {"str": pl.String, "int": pl.Int64, "float": pl.Float64}
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from adaptive_td.problems.chain import Chain, Estimates, Log
 
 from .cells import Group
-from .measure import MEASURES, Outcome, digest
+from .judging import digest
+from .measure import MEASURES, Outcome
 
 ESTIMATORS: dict[str, Callable[[Chain, Log, float], Estimates]] = {
     "mc": lambda chain, log, level: chain.monte_carlo(log),

@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from adaptive_td.experiments.results import Results
-from adaptive_td.problems import Labyrinth, MountainCar
+from adaptive_td.problems import Atari, Labyrinth, MountainCar, Tested
 
 from .points import Point, Scenario, Summary, is_chain, methods_of, points, problems_of, summary
 from .styles import (
     EPISODES,
     MSVE,
+    TEST_MSVE,
     canvas,
     columns_for,
     finish,
@@ -29,10 +30,15 @@ from .styles import (
     problem_label,
     seeds_label,
     style,
+    title_of,
     training_label,
 )
 
 Named = Iterator[tuple[str, Figure]]
+_NOISE = (
+    "Over all visits of the test episodes whose return G is known, each with the same weight: the value "
+    "error and the noise of returns, which is the same for every method."
+)
 BASIS = ("mc", "td", "adaptive-td")
 """Methods that are in every comparison."""
 
@@ -68,26 +74,24 @@ def _pair(results: Results, model: str, methods: Sequence[str], name: str) -> Na
     if not panels:
         return
     seeds = seeds_label([len(one.scores) for some in panels.values() for one in some])
-    where = f"{_title(results)}, {model_label(model)}"
+    where = f"{title_of(results)}, {model_label(model)}"
     small_print = f"Model: {training_label(results, model)}; {seeds}{_missing(results, model)}."
     names = listing([style(method).label for method in methods])
+    tested = all(isinstance(results.problems[name], Tested) for name in found)
     if len(methods) > 1:
-        figure = _panels(panels, _draw_normalised, "MSVE / worst MSVE")
-        footer = f"Means over seeds, divided by the largest of {names}. {small_print}"
+        what = "mean (G − V)² / worst" if tested else "MSVE / worst MSVE"
+        figure = _panels(panels, _draw_normalised, what)
+        noise = f"{_NOISE} The noise moves every method towards 1. " if tested else ""
+        footer = f"Means over seeds, divided by the largest of {names}. {noise}{small_print}"
         title = f"{where}: error relative to the worst method"
         yield f"{name}-normalised", finish(figure, title, footer, handles=handles(methods))
-    figure = _panels(panels, _draw_absolute, MSVE)
+    figure = _panels(panels, _draw_absolute, TEST_MSVE if tested else MSVE, shared=not tested)
     several = max(len(one.scores) for some in panels.values() for one in some) > 1
     bars = "Bars: 95% percentile bootstrap over seeds. " if several else ""
-    footer = f"Every state of an even grid has the same weight. {bars}{small_print}"
-    title = f"{where}: mean squared value error"
+    weights = _NOISE if tested else "Every state of an even grid has the same weight."
+    footer = f"{weights} {bars}{small_print}"
+    title = f"{where}: mean squared {'difference to realised returns' if tested else 'value error'}"
     yield f"{name}-msve", finish(figure, title, footer, handles=handles(methods))
-
-
-def _title(results: Results) -> str:
-    kinds = {type(problem) for problem in results.problems.values()}
-    named = {Labyrinth: "Labyrinth-2D", MountainCar: "Mountain Car"}
-    return next((named[kind] for kind in kinds if kind in named), results.experiment)
 
 
 def _missing(results: Results, model: str) -> str:
@@ -100,13 +104,17 @@ def _missing(results: Results, model: str) -> str:
 
 
 def _panels(
-    panels: dict[str, list[Point]], draw: Callable[[Axes, Sequence[Point]], None], label: str
+    panels: dict[str, list[Point]],
+    draw: Callable[[Axes, Sequence[Point]], None],
+    label: str,
+    *,
+    shared: bool = True,
 ) -> Figure:
-    """One panel for each problem, on axes they share."""
+    """One panel for each problem, on axes they share; else each has a linear one of its own."""
     columns = columns_for(len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = canvas(1.5 + 2.1 * rows if len(panels) > 1 else 4.0)
-    grid: Any = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    grid: Any = figure.subplots(rows, columns, sharex=True, sharey=shared, squeeze=False)
     sizes = sorted({one.episodes for some in panels.values() for one in some})
     for k, axes in enumerate(grid.flat):
         if k >= len(panels):
@@ -114,6 +122,8 @@ def _panels(
             continue
         title, some = list(panels.items())[k]
         draw(axes, some)
+        if not shared:
+            axes.set_yscale("linear")
         axes.set_title(title)
         episodes_axis(axes, sizes)
         below = k + columns >= len(panels)
@@ -169,24 +179,31 @@ def draw_estimates(axes: Axes, x: Sequence[float], estimates: Sequence[Any], **o
 
 
 def overall(every: Sequence[Results]) -> Named:
-    """Min-max normalised errors averaged over scenarios: the paper's, and with Mountain Car."""
-    trained = [results for results in every if not is_chain(results)]
+    """Min-max normalised errors averaged over scenarios: maps, maps and games (the paper's), and the car."""
     scenarios = [
         Scenario(results, problem, results.settings["models"][0])
-        for results in trained
+        for results in every
+        if not is_chain(results)
         for problem in problems_of(results, results.settings["models"][0])
     ]
-    if not scenarios:
-        return
-    common = [set(methods_of(results, model)) for results, _, model in scenarios]
-    methods = in_order(sorted(set.intersection(*common)))
     cars = [one for one in scenarios if isinstance(one.results.problems[one.problem], MountainCar)]
-    others = [one for one in scenarios if one not in cars]
-    sets = {"without Mountain Car": others, "with Mountain Car": scenarios if cars else []}
-    found = {title: summary(some, methods) for title, some in sets.items()}
+    games = [one for one in scenarios if isinstance(one.results.problems[one.problem], Atari)]
+    rest = [one for one in scenarios if one not in (*cars, *games)]
+    if games and rest:
+        sets = {"maps": rest, "maps and games": [*rest, *games]}
+        sets |= {"with Mountain Car": scenarios} if cars else {}
+    else:
+        sets = {"without Mountain Car": [*rest, *games], "with Mountain Car": scenarios if cars else []}
+    found = {title: summary(some, _common(some)) for title, some in sets.items()}
     panels = {title: some for title, some in found.items() if some and len(some.methods) > 1}
     if panels:
         yield "overall", _overall(panels)
+
+
+def _common(scenarios: Sequence[Scenario]) -> list[str]:
+    """The methods that all of them have."""
+    each = [set(methods_of(results, model)) for results, _, model in scenarios]
+    return in_order(sorted(set.intersection(*each))) if each else []
 
 
 def _overall(panels: dict[str, Summary]) -> Figure:
@@ -198,22 +215,25 @@ def _overall(panels: dict[str, Summary]) -> Figure:
         axes.set_xlabel(EPISODES)
     row[0, 0].set_ylabel("normalised MSVE (best 0, worst 1)")
     last = list(panels.values())[-1]
-    names = listing([style(method).label for method in last.methods])
+    drawn = in_order(sorted({method for some in panels.values() for method in some.methods}))
     where = listing([problem_label(one.results, one.problem) for one in last.scenarios])
     trained = sorted({training_label(one.results, one.model) for one in last.scenarios})
-    seeds = seeds_label([some.seeds for some in panels.values()])
-    bands = (
-        "Bars: 95% bootstrap, seeds drawn within scenarios. "
-        if max(s.seeds for s in panels.values()) > 1
+    counts = [count for some in panels.values() for count in some.seeds]
+    bands = "Bars: 95% bootstrap, seeds drawn within scenarios. " if max(counts) > 1 else ""
+    noise = (
+        "Games are judged by returns whose noise is the same for every method and cancels here. "
+        if any(isinstance(one.results.problems[one.problem], Atari) for one in last.scenarios)
         else ""
     )
     footer = (
         f"Scenarios: {where}. For each scenario and size, (MSVE − min) / (max − min) of means over seeds, "
-        f"among {names}; then the mean over scenarios (in the paper: the six maps and four Atari games). "
-        f"{bands}Model: {listing(trained)}; {seeds}."
+        f"among the methods of the panel ({listing([style(method).label for method in drawn])} as far as all "
+        "of its scenarios have them); then the mean over scenarios, at the sizes that all of them share (in "
+        f"the paper: the six maps and four games). {noise}{bands}Model: {listing(trained)}; "
+        f"{seeds_label(counts)}."
     )
     title = "Overall: normalised error, averaged over scenarios"
-    return finish(figure, title, footer, handles=handles(last.methods))
+    return finish(figure, title, footer, handles=handles(drawn))
 
 
 def _draw_summary(axes: Axes, some: Summary) -> None:
@@ -222,7 +242,7 @@ def _draw_summary(axes: Axes, some: Summary) -> None:
         x = [size * aside for size in some.episodes]
         options = line_options(method)
         axes.plot(x, some.values[:, k], **options)
-        if some.seeds > 1:
+        if max(some.seeds) > 1:
             axes.vlines(x, some.low[:, k], some.high[:, k], color=options["color"], linewidth=1.0, alpha=0.8)
     axes.set_ylim(-0.03, 1.03)
     episodes_axis(axes, some.episodes)

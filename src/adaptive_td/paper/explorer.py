@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from adaptive_td.experiments.results import Results
 from adaptive_td.figures import DIVERGING
-from adaptive_td.problems import Labyrinth, Problem
+from adaptive_td.problems import Known, Labyrinth
 
 from .styles import style
 
@@ -23,7 +23,11 @@ _SELECTS = ("problem", "model", "method", "episodes", "show")
 
 def explorer(results: Results, *, seed: int = 0) -> str | None:
     """HTML that lets people look at every map of one seed; None where there is no plane to look at."""
-    planes = {name: one for name, one in results.problems.items() if len(one.grid_shape) == 2}
+    planes = {
+        name: one
+        for name, one in results.problems.items()
+        if isinstance(one, Known) and len(one.grid_shape) == 2
+    }
     cells: dict[str, dict[str, str]] = {}
     for row in results.cells(seed=seed).iter_rows(named=True):
         arrays = results.arrays(row["id"]) if row["problem"] in planes else {}
@@ -56,7 +60,7 @@ def _told(row: dict[str, Any]) -> str:
     return f"seed {row['seed']}: " + ", ".join(parts)
 
 
-def _plane(problem: Problem) -> dict[str, Any]:
+def _plane(problem: Known) -> dict[str, Any]:
     grid, (rows, columns) = problem.grid(), problem.grid_shape
     labyrinth = isinstance(problem, Labyrinth)
     return {

@@ -13,6 +13,7 @@ from adaptive_td.figures import save
 
 from .chains import chains
 from .curves import curves, overall
+from .games import games
 from .maps import maps
 from .points import is_chain
 
@@ -21,7 +22,7 @@ def figures(results: Sequence[Results]) -> dict[str, Figure]:
     """Figures by the name of their file; what has no data is left out."""
     made: dict[str, Figure] = {}
     for one in results:
-        for name, figure in chains(one) if is_chain(one) else (*curves(one), *maps(one)):
+        for name, figure in chains(one) if is_chain(one) else (*curves(one), *maps(one), *games(one)):
             if name in made:
                 raise UsageError(
                     f"two runs make the figure {name}: draw them one at a time, in different folders"

@@ -16,11 +16,10 @@ from matplotlib.patches import Patch
 from adaptive_td.experiments.results import Arrays, Results
 from adaptive_td.figures import Plane, plane
 from adaptive_td.intervals import Interval
-from adaptive_td.problems import Labyrinth, MountainCar, Problem
+from adaptive_td.problems import Known, Labyrinth, MountainCar
 
-from .styles import canvas, columns_for, finish, listing, problem_label, style, training_label
+from .styles import VALUE, canvas, columns_for, finish, problem_label, seeds_text, style, training_label
 
-VALUE = "value (discounted reward)"
 BELOW, INSIDE, ABOVE = "#5E3C99", "#EFEFEF", "#E66101"
 """Purple and orange, the ends of the scale of errors."""
 LEAKY = "labyrinth-2"
@@ -43,7 +42,7 @@ def maps(results: Results) -> Named:
         yield from _violations(results, model, labyrinths)
 
 
-def _place(problem: Problem) -> dict[str, Any]:
+def _place(problem: Known) -> dict[str, Any]:
     """Where the plane lies, and what stands in it."""
     low, high = problem.low, problem.high
     place: dict[str, Any] = {"extent": (low[0], high[0], low[1], high[1])}
@@ -52,7 +51,7 @@ def _place(problem: Problem) -> dict[str, Any]:
     return place
 
 
-def _on_plane(problem: Problem, values: Float[np.ndarray, " states"]) -> Plane:
+def _on_plane(problem: Known, values: Float[np.ndarray, " states"]) -> Plane:
     rows, columns = problem.grid_shape
     return values.reshape(rows, columns)
 
@@ -68,7 +67,7 @@ def _sheet(count: int, *, height: float = 2.05, extra: float = 1.0) -> tuple[Fig
     return figure, list(grid.flat[:count])
 
 
-def _label(axes: Sequence[Axes], problems: Sequence[Problem]) -> None:
+def _label(axes: Sequence[Axes], problems: Sequence[Known]) -> None:
     """Coordinates at the left and at the bottom of a sheet."""
     columns = columns_for(len(axes))
     for k, (one, problem) in enumerate(zip(axes, problems, strict=True)):
@@ -161,7 +160,7 @@ def _quality(results: Results, model: str, labyrinths: Mapping[str, Labyrinth]) 
     """Where the truth leaves the intervals."""
     found, episodes = _with_intervals(results, model, labyrinths, after=None)
 
-    def judge(problem: Problem, arrays: Arrays) -> Int[np.ndarray, " states"]:
+    def judge(problem: Known, arrays: Arrays) -> Int[np.ndarray, " states"]:
         return sides(Interval(arrays["lower"], arrays["upper"]), problem.true_values().values)
 
     if found:
@@ -175,7 +174,7 @@ def _quality(results: Results, model: str, labyrinths: Mapping[str, Labyrinth]) 
 def _violations(results: Results, model: str, labyrinths: Mapping[str, Labyrinth]) -> Named:
     """Where V leaves its interval, early on and at the end."""
 
-    def judge(problem: Problem, arrays: Arrays) -> Int[np.ndarray, " states"]:
+    def judge(problem: Known, arrays: Arrays) -> Int[np.ndarray, " states"]:
         return -sides(Interval(arrays["lower"], arrays["upper"]), arrays["values"])
 
     names = ("V above its interval", "V inside", "V below its interval")
@@ -218,8 +217,7 @@ def _with_intervals(
 
 def _small_print(results: Results, model: str, found: Found) -> str:
     settings = results.settings
-    seeds = sorted({seed for seed, _ in found.values()})
-    which = f"seed{'s' * (len(seeds) != 1)} {listing(list(map(str, seeds)))}"
+    which = seeds_text([seed for seed, _ in found.values()])
     members = f"{settings['members']} members, level {settings['level']:g}"
     return f"{members}; model: {training_label(results, model)}; {which}."
 
@@ -228,7 +226,7 @@ def _categories(
     results: Results,
     labyrinths: Mapping[str, Labyrinth],
     found: Found,
-    judge: Callable[[Problem, Arrays], Int[np.ndarray, " states"]],
+    judge: Callable[[Known, Arrays], Int[np.ndarray, " states"]],
     title: str,
     footer: str,
     names: tuple[str, str, str],

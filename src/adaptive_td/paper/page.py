@@ -19,11 +19,13 @@ from adaptive_td.metrics import (
     mean_over_seeds,
     resampled_means,
 )
+from adaptive_td.problems import Tested
 from adaptive_td.report import Page
 
 from .claims import Case, check
 from .explorer import explorer
 from .figures import figures
+from .points import over_test_episodes
 from .styles import style
 
 SYMBOLS = {
@@ -89,7 +91,8 @@ def _claims(report: Page, results: Sequence[Results]) -> None:
         "seeds. A ratio is shown to be on one side of a bound when its whole interval is. Step size, "
         "discount, scaling and maps are choices of this project where the paper does not state them."
     )
-    report.table(["", "about", "claim", "deciding statistic", "verdict"], rows, words=True)
+    header = ["", "about", "claim", "deciding statistic", "what was run", "verdict"]
+    report.table(header, rows, words=True)
 
 
 def _errors(report: Page, results: Results) -> None:
@@ -100,11 +103,14 @@ def _errors(report: Page, results: Results) -> None:
     if not shown:
         report.text("No cell is done yet.")
         return
+    tested = all(isinstance(results.problems[problem], Tested) for problem, _ in shown)
     report.figure(
         _curves(results, shown),
-        "Mean squared value error over the grid, mean over seeds with 95% intervals; choose a problem, hover "
-        "for numbers, click a method to hide it.",
+        f"{_OVER_TEST if tested else _OVER_GRID}, mean over seeds with 95% intervals; choose a problem, "
+        "hover for numbers, click a method to hide it.",
     )
+    if tested:
+        report.text(_NOISE, note=True)
     for problem, model in shown:
         rows = []
         for size in settings["sizes"]:
@@ -112,8 +118,47 @@ def _errors(report: Page, results: Results) -> None:
             cells = [_with_interval(scores.get(method, {})) for method in settings["methods"]]
             rows.append([size, max((len(s) for s in scores.values()), default=0), *cells])
         header = ["episodes", "seeds", *(style(method).label for method in settings["methods"])]
-        report.table(header, rows, folded=f"{problem}, {model}: MSVE [95% over seeds]")
+        what = "mean (G − V)²" if tested else "MSVE"
+        report.table(header, rows, folded=f"{problem}, {model}: {what} [95% over seeds]")
+        if tested:
+            _against_returns(report, results, problem, model)
     _aggregate(report, results)
+
+
+def _against_returns(report: Page, results: Results, problem: str, model: str) -> None:
+    """What is known beside the mean of (G - V)²: paired differences, start states, and noise."""
+    methods, rows = results.settings["methods"], []
+    for size in results.settings["sizes"]:
+        case: Case = {"problem": problem, "model": model, "episodes": size}
+        found = over_test_episodes(results, case)
+        for method in methods:
+            scores = {n: results.scores(number=n, **case).get(method, {}) for n in _BESIDE}
+            if any(scores.values()):
+                told = [_with_interval(scores[name]) for name in _BESIDE]
+                rows.append([size, style(method).label, _difference(found.get(method)), *told])
+    header = ["episodes", "method", "less that of the best [95% over test episodes]", *_BESIDE.values()]
+    report.table(header, rows, folded=f"{problem}, {model}: paired differences, start states and noise")
+
+
+_OVER_GRID = "Mean squared value error over the grid"
+_OVER_TEST = "Mean squared difference to the returns of test episodes"
+_NOISE = (
+    "Nobody knows the true values of these problems: values V are held against the returns G of test "
+    "episodes, at every visit whose return is known. The mean of (G − V)² is the value error and the noise "
+    "of returns, which is the same for every method and cancels in differences between methods."
+)
+_BESIDE = {
+    "start_error": "squared error of the mean start value, without noise",
+    "corrected": "MSVE without noise, at states that several test episodes visit",
+    "floor": "noise there",
+    "floor_share": "share of visits there",
+}
+
+
+def _difference(one: Estimate | None) -> str:
+    if one is None:
+        return "–"
+    return "best" if one == Estimate(0.0, 0.0, 0.0) else f"{one.value:,.4g} [{one.low:,.3g}, {one.high:,.3g}]"
 
 
 def _with_interval(by_seed: dict[int, float]) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from adaptive_td.experiments.results import Results
-from adaptive_td.metrics import Estimate, by_worst, mean_over_seeds, min_max, resampled_means
+from adaptive_td.metrics import (
+    Estimate,
+    by_worst,
+    mean_over_seeds,
+    min_max,
+    ratio_bootstrap,
+    resampled_means,
+)
 from adaptive_td.problems import Chain
 
 
@@ -62,6 +69,28 @@ def points(results: Results, methods: Sequence[str], *, problem: str, model: str
     return [one for one in found if one is not None]
 
 
+def over_test_episodes(results: Results, case: Mapping[str, Any]) -> dict[str, Estimate]:
+    """M(method) - M(best) on the same test visits, with an interval by drawing whole test episodes.
+
+    The mean over the seeds that all of the methods have; the noise of returns cancels. Negative never: the
+    best has the least mean. Empty where the sums over test episodes were not kept.
+    """
+    found = {
+        method: {seed: one for seed, one in by_seed.items() if "squared" in one}
+        for method in results.settings["methods"]
+        if (by_seed := results.arrays_of(method=method, **case))
+    }
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    if not seeds:
+        return {}
+    sums = {
+        m: np.mean([by_seed[k]["squared"] for k in sorted(seeds)], axis=0) for m, by_seed in found.items()
+    }
+    visits = next(iter(found.values()))[min(seeds)]["visits"]
+    least = min(sums, key=lambda method: float(sums[method].sum()))
+    return {m: ratio_bootstrap(sums[m] - sums[least], visits) for m in sums}
+
+
 class Scenario(NamedTuple):
     """A problem with a model, of some results."""
 
@@ -76,8 +105,8 @@ class Summary(NamedTuple):
     scenarios: tuple[Scenario, ...]
     methods: tuple[str, ...]
     episodes: tuple[int, ...]
-    seeds: int
-    """Those that every scenario, method and size has."""
+    seeds: tuple[int, ...]
+    """How many of each scenario have every method and size."""
     values: Float64[np.ndarray, "sizes methods"]
     low: Float64[np.ndarray, "sizes methods"]
     high: Float64[np.ndarray, "sizes methods"]
@@ -86,25 +115,24 @@ class Summary(NamedTuple):
 def summary(scenarios: Sequence[Scenario], methods: Sequence[str]) -> Summary | None:
     """Min-max normalised means, averaged over the scenarios that are complete, by size.
 
-    Seeds are averaged first, then (M - min) / (max - min) over the methods, then the mean over scenarios; the
-    95% interval is a bootstrap that draws seeds within each scenario, the same for all methods.
+    Sizes are those that all of the scenarios share. Seeds are averaged first, then (M - min) / (max - min)
+    over the methods, then the mean over scenarios; the 95% interval is a bootstrap that draws seeds within
+    each scenario, the same for all methods. What is the same for all methods, such as the noise of the
+    returns that games are judged by, cancels.
     """
     if not scenarios or not methods:
         return None
     sizes = sorted(set.intersection(*(set(one.results.settings["sizes"]) for one in scenarios)))
     found = {one: _by_seed(one, methods, sizes) for one in scenarios}
     complete = {one: by_seed for one, by_seed in found.items() if by_seed}
-    seeds = sorted(set.intersection(*map(set, complete.values()))) if complete else []
-    if not seeds:
+    if not complete or not sizes:
         return None
-    scores = np.array([[by_seed[seed] for by_seed in complete.values()] for seed in seeds], float)
-    rows = []
-    for at_size in np.moveaxis(scores, 2, 0):
-        draws = min_max(resampled_means(at_size)).mean(axis=1)
-        value = min_max(at_size.mean(axis=0)).mean(axis=0)
-        rows.append((value, *np.quantile(draws, [0.025, 0.975], axis=0)))
-    values, low, high = (np.array(column) for column in zip(*rows, strict=True))
-    return Summary(tuple(complete), tuple(methods), tuple(sizes), len(seeds), values, low, high)
+    blocks = [np.array(list(by_seed.values()), float) for by_seed in complete.values()]
+    values = np.mean([min_max(block.mean(axis=0)) for block in blocks], axis=0)
+    draws = np.mean([min_max(resampled_means(b, seed=k)) for k, b in enumerate(blocks)], axis=0)
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    seeds = tuple(len(block) for block in blocks)
+    return Summary(tuple(complete), tuple(methods), tuple(sizes), seeds, values, low, high)
 
 
 def _by_seed(

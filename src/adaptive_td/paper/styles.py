@@ -10,12 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from adaptive_td.experiments.results import Results
-from adaptive_td.problems import Labyrinth, MountainCar
+from adaptive_td.problems import Atari, Labyrinth, MountainCar
 
 WIDTH = 8.0
 """Of every figure, in inches: at 150 dots per inch, text of 8 points can be read in a README."""
 SMALL, NORMAL, LARGE = 8, 9, 10
 MSVE = "MSVE\n(squared discounted reward)"
+TEST_MSVE = "mean of (G − V)²\n(squared discounted reward)"
+"""Against realised returns: the value error and the noise of returns."""
+VALUE = "value (discounted reward)"
 EPISODES = "training episodes"
 
 
@@ -59,9 +62,10 @@ def line_options(method: str) -> dict[str, Any]:
     return {"label": label, "color": colour, **shape, **white}
 
 
-def handles(methods: Sequence[str]) -> list[Line2D]:
+def handles(methods: Sequence[str], *, markers: bool = True) -> list[Line2D]:
     """The lines of a legend."""
-    return [Line2D([], [], **line_options(method)) for method in methods]
+    plain = {} if markers else {"marker": ""}
+    return [Line2D([], [], **{**line_options(method), **plain}) for method in methods]
 
 
 def in_order(methods: Sequence[str]) -> list[str]:
@@ -73,6 +77,8 @@ def in_order(methods: Sequence[str]) -> list[str]:
 def model_label(model: str) -> str:
     """A model in words: `mlp:50,50` is MLP 50-50."""
     name, _, numbers = model.partition(":")
+    if name == "cnn":
+        return "Nature CNN"
     if name == "mlp":
         return f"MLP {numbers.replace(',', '-') or '50-50'}"
     return f"grid (cells of {' × '.join((numbers.split(',') * 2)[:2])})" if name == "grid" else model
@@ -90,7 +96,16 @@ def problem_label(results: Results, name: str) -> str:
     problem = results.problems[name]
     if isinstance(problem, Labyrinth):
         return f"map {name.removeprefix('labyrinth-')}"
+    if isinstance(problem, Atari):
+        return problem.title
     return "Mountain Car" if isinstance(problem, MountainCar) else name
+
+
+def title_of(results: Results) -> str:
+    """An experiment in words."""
+    named = {Labyrinth: "Labyrinth-2D", MountainCar: "Mountain Car", Atari: "Atari"}
+    kinds = {type(problem) for problem in results.problems.values()}
+    return next((title for kind, title in named.items() if kind in kinds), results.experiment)
 
 
 def listing(words: Sequence[str]) -> str:
@@ -102,6 +117,12 @@ def seeds_label(counts: Sequence[int]) -> str:
     """How many seeds: `5 seeds`, or `1 to 5 seeds` where points have different numbers."""
     low, high = min(counts), max(counts)
     return f"{low} to {high} seeds" if low < high else f"{high} seed{'s' * (high != 1)}"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Which seeds: `seed 0`, or `seeds 0 and 1`."""
+    each = sorted(set(seeds))
+    return f"seed{'s' * (len(each) != 1)} {listing(list(map(str, each)))}"
 
 
 def training_label(results: Results, model: str) -> str:

@@ -1,4 +1,4 @@
-"""Problems with known true values, on which methods are compared."""
+"""Problems on which methods are compared: with known true values, or judged by test episodes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from adaptive_td.atari.games import GAMES
 from adaptive_td.errors import unknown_name
 
+from .atari import Atari
 from .chain import Chain
 from .labyrinth import Labyrinth
 from .mountain_car import MountainCar
-from .true_values import Problem, TrueValues
+from .problem import Problem, Tested
+from .true_values import Known, TrueValues
 
 PROBLEMS: Mapping[str, Callable[[], Problem]] = {
     "chain": Chain,
     **{f"labyrinth-{number}": partial(Labyrinth.map, number) for number in range(6)},
     "mountain-car": MountainCar,
+    **{f"atari-{game}": partial(Atari, game) for game in GAMES},
 }
 """Every problem that comes with the package, by name; call an entry to make it."""
 
 
-_TYPES: dict[str, Callable[..., Problem]] = {kind.__name__: kind for kind in (Chain, Labyrinth, MountainCar)}
+_TYPES: dict[str, Callable[..., Problem]] = {
+    kind.__name__: kind for kind in (Atari, Chain, Labyrinth, MountainCar)
+}
 
 
 def describe(problem: Problem) -> dict[str, Any]:
@@ -49,10 +55,13 @@ def named(name: str) -> Problem:
 
 __all__ = [
     "PROBLEMS",
+    "Atari",
     "Chain",
+    "Known",
     "Labyrinth",
     "MountainCar",
     "Problem",
+    "Tested",
     "TrueValues",
     "describe",
     "from_description",

@@ -17,8 +17,10 @@ from jaxtyping import Float, Float32, Float64, Int
 from rich.console import Console
 from rich.progress import Progress
 
-from adaptive_td.episodes import Episodes
 from adaptive_td.errors import DataError
+
+from .cache import cache_folder
+from .problem import Problem
 
 PACKAGED = Path(__file__).parent / "values"
 """The true values that come with the package."""
@@ -29,16 +31,8 @@ PILOT = 512
 
 
 @runtime_checkable
-class Problem(Protocol):
-    """A Markov process with rewards whose values are known: what methods are compared on."""
-
-    @property
-    def name(self) -> str:
-        """What to call it in a table."""
-
-    @property
-    def discount(self) -> float:
-        """γ, with which its values are defined."""
+class Known(Problem, Protocol):
+    """A problem whose values are known on a grid of states."""
 
     @property
     def low(self) -> tuple[float, ...]:
@@ -52,9 +46,6 @@ class Problem(Protocol):
     def grid_shape(self) -> tuple[int, ...]:
         """How the rows of `grid()` are laid out in a picture (rows, columns)."""
 
-    def episodes(self, count: int, *, seed: int) -> Episodes:
-        """Episodes of the policy; the first k of any number are the same k."""
-
     def grid(self) -> Float32[np.ndarray, "states dims"]:
         """The states on which estimates are judged."""
 
@@ -63,7 +54,7 @@ class Problem(Protocol):
 
 
 @runtime_checkable
-class Simulated(Problem, Protocol):
+class Simulated(Known, Protocol):
     """A problem whose true values are averages of simulated returns."""
 
     def returns(self, states: Float32[np.ndarray, "rows dims"], *, seed: int) -> Float[np.ndarray, " rows"]:
@@ -213,8 +204,8 @@ def find(problem: Simulated) -> TrueValues | None:
 def find_or_estimate(problem: Simulated) -> TrueValues:
     """The values that are known, else an estimate, kept for next time.
 
-    New ones go to the user's cache folder (`$XDG_CACHE_HOME`, else `~/.cache`); if that cannot be written
-    they are only returned. A bar on a terminal's standard error shows how far it is.
+    New ones go to the user's cache folder (see `cache_folder`); if that cannot be written they are only
+    returned. A bar on a terminal's standard error shows how far it is.
     """
     known = find(problem)
     if known is not None:
@@ -231,4 +222,4 @@ def find_or_estimate(problem: Simulated) -> TrueValues:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adaptive-td" / "true-values"
+    return cache_folder("true-values")
