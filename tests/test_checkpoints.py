@@ -128,15 +128,8 @@ def test_states_are_written_no_more_often_than_asked(tmp_path: Path) -> None:
 
 def test_the_command_line_keeps_and_uses_checkpoints(tmp_path: Path) -> None:
     atd.save(log(), tmp_path / "log.npz")
-    command = [
-        Path(sys.executable).with_name("adaptive-td"),
-        "fit",
-        "log.npz",
-        "--discount",
-        "0.9",
-        "--steps",
-        "100",
-    ]
+    program = str(Path(sys.executable).with_name("adaptive-td"))
+    command = [program, "fit", "log.npz", "--discount", "0.9", "--steps", "100"]
     for out in ("first", "second"):
         options = ["--checkpoints", "kept", "--out", out, "--quiet"]
         subprocess.run([*command, *options], cwd=tmp_path, check=True, capture_output=True)

@@ -169,7 +169,7 @@ def test_states_are_the_same_where_their_whole_stacks_are() -> None:
 
 def test_paired_differences_of_a_run_are_those_of_its_values(finished: Path) -> None:
     results = read(finished)
-    case = {"problem": "walks", "model": "mlp:8", "episodes": 6}
+    case: dict[str, Any] = {"problem": "walks", "model": "mlp:8", "episodes": 6}
     found = over_test_episodes(results, case)
     means = {m: np.mean(list(s.values())) for m, s in results.scores(**case).items()}
     best = min(means, key=lambda method: means[method])
@@ -266,7 +266,9 @@ def test_epsilon_changes_what_is_learned() -> None:
 def test_results_that_were_published_before_have_the_same_cells(name: str) -> None:
     """New settings must not rename what was measured without them."""
     results = read(RESULTS / name)
-    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in results.settings.items()}
+    settings: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in results.settings.items()
+    }
     again = plan(name, Settings(**settings))
     assert set(again.cells) == set(results.table["id"].to_list())
     assert again.config() == {**results.config, "settings": settings}
