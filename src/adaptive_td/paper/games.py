@@ -95,7 +95,9 @@ def _frames(results: Results, seen: list[Seen]) -> Figure:
         row[0].set_ylabel("y (pixels)")
     for axes in grid.flat[max(len(seen) - columns, 0) : len(seen)]:
         axes.set_xlabel("x (pixels)")
-    footer = "The newest of the frames that make a state, half way through the episode of the next figure."
+    footer = (
+        "The newest of the frames that make a state, half way through the test episode with the most visits."
+    )
     return finish(figure, f"{title_of(results)}: what the methods see", footer)
 
 

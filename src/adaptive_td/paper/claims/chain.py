@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from adaptive_td.experiments.results import Results
 from adaptive_td.problems import Chain
 
@@ -36,7 +38,7 @@ def _variances(results: Results) -> Finding:
     assert isinstance(chain, Chain)
     ahead = all_of("M(MC)/M(TD)", each(results, cases, MC, TD), ABOVE_ONE, names=names_of(cases))
     largest = ratio(results, cases[-1:], MC, TD)
-    if largest is None:
+    if largest is None or not np.isfinite(largest.low):
         return ahead
     is_k = largest.low <= 1.25 * chain.k and largest.high >= 0.8 * chain.k
     size = cases[-1]["episodes"]

@@ -65,14 +65,19 @@ class Claim(NamedTuple):
 def estimate(
     results: Results, cases: Sequence[Case], methods: Sequence[str], statistic: Callable[[Means], float]
 ) -> Estimate | None:
-    """A statistic of mean errors with its interval over seeds; None where there are too few seeds."""
+    """A statistic of mean errors with its interval over seeds; None where no seed has all of them.
+
+    With too few seeds the interval is infinite: the number is told, and decides nothing.
+    """
     scores = results.paired(methods, cases)
-    if len(scores) < FEWEST_SEEDS:
+    if not len(scores):
         return None
 
     def of_means(drawn: Float64[np.ndarray, "seeds cases methods"]) -> float:
         return statistic(dict(zip(methods, np.moveaxis(drawn.mean(axis=0), -1, 0), strict=True)))
 
+    if len(scores) < FEWEST_SEEDS:
+        return Estimate(of_means(scores), -np.inf, np.inf)
     return stratified_bootstrap(scores, of_means)
 
 
@@ -116,7 +121,9 @@ def both(*findings: Finding) -> Finding:
 
 
 def text(one: Estimate) -> str:
-    """A number with its interval."""
+    """A number with its interval, if there are seeds enough for one."""
+    if not np.isfinite(one.high - one.low):
+        return f"{one.value:.2f} [fewer than {FEWEST_SEEDS} seeds]"
     return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
 
 
