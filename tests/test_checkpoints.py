@@ -124,3 +124,14 @@ def test_states_are_written_no_more_often_than_asked(tmp_path: Path) -> None:
     )
     assert len(written) <= 1
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
+
+
+def test_the_command_line_keeps_and_uses_checkpoints(tmp_path: Path) -> None:
+    atd.save(log(), tmp_path / "log.npz")
+    program = str(Path(sys.executable).with_name("adaptive-td"))
+    command = [program, "fit", "log.npz", "--discount", "0.9", "--steps", "100"]
+    for out in ("first", "second"):
+        options = ["--checkpoints", "kept", "--out", out, "--quiet"]
+        subprocess.run([*command, *options], cwd=tmp_path, check=True, capture_output=True)
+    assert len(list((tmp_path / "kept").glob("*.safetensors"))) == 4
+    assert weights(tmp_path / "first") == weights(tmp_path / "second")

@@ -29,3 +29,33 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 def test_ten_million_transitions_of_four_floats_fit_in_two_and_a_half_gibibytes() -> None:
     done = subprocess.run([sys.executable, "-c", TEN_MILLION], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 2.5
+
+
+FRAMES = """
+import resource
+import numpy as np
+import adaptive_td as atd
+from adaptive_td.episodes import aligned_empty
+
+episodes, steps = 200, 1_716  # Pong with the policy that comes with the package
+states = aligned_empty((episodes * (steps + 1), 84, 84), np.uint8)
+states[:] = np.random.default_rng(0).integers(0, 255, (84, 84), np.uint8)
+log = atd.Episodes(
+    states=states,
+    rewards=np.random.default_rng(0).standard_normal(episodes * steps, dtype=np.float32),
+    lengths=np.full(episodes, steps),
+    ended=np.ones(episodes, bool),
+    stack=4,
+)
+training = atd.Training(steps=4, batch_size=32)
+value = atd.fit(atd.TD(), log, atd.NatureCNN(), discount=0.99, key=0, training=training, progress=False)
+value.over(log.select(range(3)))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, states.nbytes)
+"""
+
+
+@pytest.mark.slow
+def test_frames_of_two_hundred_episodes_of_pong_are_held_once() -> None:
+    done = subprocess.run([sys.executable, "-c", FRAMES], capture_output=True, text=True, check=True)
+    resident, frames = map(int, done.stdout.split())
+    assert resident < 1.3 * frames + 1.5 * 2**30

@@ -276,6 +276,10 @@ def fit(
     batch_size: BatchSize = 512,
     learning_rate: LearningRate = 1e-3,
     normalize: Annotated[bool, typer.Option(help="Scale states and rewards while training.")] = True,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(help="A folder for the state of training; the same command resumes it."),
+    ] = None,
     column: Column = None,
     ends: Ends = None,
     time_unit: TimeUnit = 1.0,
@@ -319,6 +323,7 @@ def fit(
             training=training,
             normalize=normalize,
             progress=progress or False,
+            checkpoints=checkpoints,
         )
     if out is not None:
         value.save(out)

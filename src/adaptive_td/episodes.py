@@ -195,7 +195,7 @@ class Episodes:
         """The row of `states` from which each transition leaves; it arrives in the next row."""
         return np.arange(self.steps, dtype=np.int32) + self.episode
 
-    @property
+    @cached_property
     def age(self) -> Int[np.ndarray, " rows"]:
         """The place of each row of `states` in its episode, counted from 0."""
         return ranges(np.zeros(len(self), np.int64), self.lengths + 1)

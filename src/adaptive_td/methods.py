@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Int8
 from .errors import UsageError
 from .intervals import Interval
 from .jobs import History, Refresh, over_states
-from .models import Grid, Table
+from .models import MLP, Grid, Table
 from .rows import Data, Rows
 from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window, window_size
 from .tasks import (
@@ -192,8 +192,12 @@ def contracting_interval(task: Task, lam: float, *, leave: float = 0.01) -> floa
 
 
 def refresh_is_dear(task: Task, lam: float) -> bool:
-    """Whether refreshing looks at more than four states for each row of a batch."""
-    return task.episodes.steps / contracting_interval(task, lam) > 4 * task.training.batch_size
+    """Whether refreshing looks at more than four states for each row of a batch.
+
+    Never for dense networks: refreshed rows train in the native kernel, windows do not.
+    """
+    looks = task.episodes.steps / contracting_interval(task, lam)
+    return looks > 4 * task.training.batch_size and not isinstance(task.model, MLP)
 
 
 def _discount(task: Task) -> float:

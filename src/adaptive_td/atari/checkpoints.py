@@ -13,14 +13,13 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 
 from adaptive_td.errors import DataError, UsageError
+from adaptive_td.files import write_whole
 
 from .training import Learner, Recipe, new_learner
 
 
 def save(path: Path, game: str, recipe: Recipe, learner: Learner) -> None:
     """Write all that a learner carries, in full precision, and what it is trained by."""
-    from adaptive_td.experiments.artefacts import write_whole
-
     leaves = {f"{k:04}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(learner))}
     progress = {"game": game, "recipe": asdict(recipe), "rounds": learner.rounds}
     write_whole(path, safetensors.numpy.save(leaves, {"progress": json.dumps(progress)}))

@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from safetensors import SafetensorError
 
 from adaptive_td.errors import DataError, UsageError
+from adaptive_td.files import write_whole
 from adaptive_td.models import convolution
 
 from .games import game_name
@@ -102,16 +103,12 @@ class Packaged:
 
 def save(path: Path, network: QNetwork, card: dict[str, Any]) -> None:
     """Write the weights as float16 safetensors and, beside them, the card as JSON."""
-    from adaptive_td.experiments.artefacts import write_whole
-
     write_whole(path, _packed(network))
     write_card(path, card)
 
 
 def write_card(path: Path, card: dict[str, Any]) -> None:
     """Write the card of the network at `path`."""
-    from adaptive_td.experiments.artefacts import write_whole
-
     write_whole(path.with_suffix(".json"), (json.dumps(card, indent=2, ensure_ascii=False) + "\n").encode())
 
 

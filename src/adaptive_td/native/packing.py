@@ -45,8 +45,9 @@ def pack(data: Data, rows: Rows) -> Packed:
     name = tuple(map(id, columns))  # of arrays that live as long as what was packed from them
     found = _shared.get(name)
     if found is None:
-        found = _shared[name] = Packed(aligned_empty((len(data.index),), ROW), columns)
+        found = Packed(aligned_empty((len(data.index),), ROW), columns)
         repack(found, data, rows)
+        _shared[name] = found  # only now: other threads may take it at once
     return found
 
 
