@@ -10,7 +10,7 @@ import pytest
 
 import adaptive_td as atd
 from adaptive_td import compare, demo
-from adaptive_td.experiments import EXPERIMENTS, Store, Ways, plan, run
+from adaptive_td.experiments import EXPERIMENTS, Store, Ways, plan, plugins, run
 from adaptive_td.experiments.folder import RunFolder
 from adaptive_td.experiments.results import read
 from adaptive_td.methods import Method
@@ -189,3 +189,18 @@ def test_the_page_of_a_run_that_has_only_begun_says_so(tmp_path: Path) -> None:
     document = rendered(tmp_path / "report.html", tmp_path / "profile")
     assert "No cell is done yet." in document
     assert f"{len(begun.cells)} cells pending" in document
+
+
+@needs_browser
+def test_the_report_of_a_problem_judged_by_test_episodes_has_no_map_and_nothing_empty(tmp_path: Path) -> None:
+    plugins.load([Path(__file__).with_name("walks.py")])
+    settings = EXPERIMENTS["walks"].settings("quick", methods=("mc", "td", "adaptive-td"), seeds=2)
+    run(plan("walks", settings), tmp_path / "run", Ways(engine="serial", tell=lambda _: None))
+    page([read(tmp_path / "run")]).write(tmp_path / "report.html")
+    document = rendered(tmp_path / "report.html", tmp_path / "profile")
+    assert figures_drawn(document) == 1
+    assert document.count('class="hm"') == 0
+    for name in ("walks-msve", "walks-normalised", "walks-episode", "overall"):
+        assert f'<img alt="{name}"' in document
+    assert "less that of the best [95% over test episodes]" in document
+    assert not re.search(r">[^<]*\bNaN\b", re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL))
