@@ -53,7 +53,7 @@ def start(*arguments: object, cwd: Path, **environment: str) -> subprocess.Popen
 
 def finish(process: subprocess.Popen[str], code: int) -> str:
     """Wait for a command and expect its exit code; returns what it said on standard error."""
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == code, said
     return said
 
@@ -66,7 +66,7 @@ def stored(folder: Path) -> set[str]:
         return set(store.outcomes())
 
 
-def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(what: Callable[[], object], seconds: float = 180) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until

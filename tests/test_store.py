@@ -58,6 +58,23 @@ def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
         assert artefacts.load(tmp_path, first.artefact)["values"].tolist() == [0, 1, 2]
 
 
+def test_a_result_stored_while_another_process_looks_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks of one check a run stores a result; both looks are of the moment before."""
+    path, look = filled(tmp_path), Store._outcomes
+    with Store.write(path) as writer:
+
+        def look_after_a_result(self: Store) -> dict[str, Stored]:
+            if self._sql is not writer._sql:
+                writer.add([done(IDS[2])])
+            return look(self)
+
+        monkeypatch.setattr(Store, "_outcomes", look_after_a_result)
+        with Store.read(path) as reader:
+            assert len(reader.outcomes()) == 3
+
+
 def test_the_file_is_durable_and_strict(tmp_path: Path) -> None:
     with Store.write(filled(tmp_path)) as store:
         assert store._sql.execute("PRAGMA journal_mode").fetchone() == ("wal",)

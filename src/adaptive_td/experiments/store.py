@@ -141,6 +141,10 @@ class Store:
 
     def outcomes(self) -> dict[str, Stored]:
         """Every outcome by cell, in the order of the plan."""
+        with self._snapshot():
+            return self._outcomes()
+
+    def _outcomes(self) -> dict[str, Stored]:
         numbers: dict[str, dict[str, float]] = {}
         for cell, name, value in self._sql.execute("SELECT cell, name, value FROM numbers ORDER BY name"):
             numbers.setdefault(cell, {})[name] = value
@@ -204,7 +208,11 @@ class Store:
         return row[0]
 
     def _check(self) -> None:
-        """Hold every row against its seal."""
+        """Hold every row against its seal, all as of one moment: a run may be storing results meanwhile."""
+        with self._snapshot():
+            self._check_rows()
+
+    def _check_rows(self) -> None:
         try:
             rows = self._sql.execute("SELECT * FROM cells ORDER BY place").fetchall()
             if any(sha256(canonical(row[:3])) != row[3] for row in rows):
@@ -221,6 +229,18 @@ class Store:
                 raise database.damaged(self.path, "a result is altered")
         except (ValueError, TypeError) as error:
             raise database.damaged(self.path, str(error)) from None
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """What is read within is of one moment, whatever others store."""
+        if self._sql.in_transaction:
+            yield
+            return
+        self._sql.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._sql.execute("ROLLBACK")
 
     @contextmanager
     def _transaction(self, needed: int) -> Iterator[sqlite3.Connection]:
