@@ -204,6 +204,23 @@ def test_every_instruction_set_takes_the_step_of_the_reference_for_any_shape(
     assert np.allclose(first, np.concatenate(layers), rtol=0, atol=1e-5 * max(1, np.abs(moments).max()))
 
 
+@needs_kernel
+@pytest.mark.parametrize("instructions", SETS)
+def test_lanes_beyond_a_small_batch_stay_out_of_it_however_long_it_trains(instructions: str) -> None:
+    """States of a small range are scaled up: lanes that nobody fills must not be, step after step."""
+    rng = np.random.default_rng(0)
+    states = rng.uniform(-1e-3, 1e-3, (38, 2)).astype(np.float32)
+    log = atd.Episodes.from_rows(states, rng.normal(size=37), np.array([37]), np.array([True]))
+    training = Training(steps=200, batch_size=512)
+    one = Fit(atd.MonteCarlo(), log, atd.MLP((8,)), discount=0.9, key=0)
+    job = next(atd.MonteCarlo().fit(_task(one, training, {})))[0]
+    run = native_run(job, training, instructions)
+    run.advance(0, 200, 1)
+    assert run.diverged_at().tolist() == [-1]
+    by_xla = train([job], training, engine="xla")[0]
+    assert np.allclose(run.history()[0, -1, 0] / run.history()[0, -1, 3], by_xla.history.loss[-1], rtol=1e-3)
+
+
 def halves(arrays: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     depth = len(arrays) // 2
     return arrays[:depth], arrays[depth:]

@@ -304,11 +304,13 @@ void gather(const Problem& p, const int32_t* state, int lanes, float* x) {
                 UNROLL for (int f = 0; f < SIZE; ++f) to[f * STRIDE] = float(from[f]);
             }
         });
-        for (int f = f0; f < f0 + size; ++f)
-            for (int v = 0; v < LANES; v += WIDTH) {
-                float* at = x + ptrdiff_t(f) * STRIDE + v;
-                store(at, (load(at) - p.center[f]) / p.half[f]);
-            }
+        for (int f = f0; f < f0 + size; ++f) {
+            float* row = x + ptrdiff_t(f) * STRIDE;
+            // Lanes beyond the chunk's become 0. What the last step left in them would be scaled again and again,
+            // until it is infinite, and 0 times infinity is no gradient.
+            for (int lane = lanes; lane % WIDTH != 0; ++lane) row[lane] = p.center[f];
+            for (int v = 0; v < lanes; v += WIDTH) store(row + v, (load(row + v) - p.center[f]) / p.half[f]);
+        }
     }
 }
 
