@@ -1,6 +1,7 @@
 """Results: the same from the folder of a run and from what was published of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,36 @@ def test_only_arrays_that_figures_or_claims_look_into_are_published(finished: Pa
         if published.arrays(row["id"])
     }
     assert kept == {("mlp:4", 0), ("grid:100", 0), ("mlp:4", 1)}
+
+
+def test_a_run_goes_on_from_published_results(finished: Path, tmp_path: Path) -> None:
+    """Their cells are not measured again; numbers are those of a run that measured all."""
+    publish(finished, tmp_path / "results")
+    known = replace(quiet(), known=(tmp_path / "results",))
+    run(planned(seeds=3), tmp_path / "known", known)
+    run(planned(seeds=3), tmp_path / "whole", quiet())
+    mine, theirs = (read(tmp_path / name).table.drop("artefact") for name in ("known", "whole"))
+    assert mine.equals(theirs)
+    with Store.read(RunFolder(tmp_path / "known").store) as store:
+        measured = {store.cells()[id_].seed for id_, one in store.outcomes().items() if one.seconds > 0}
+        assert [message for _, message in store.events("adopted")] == [
+            f"28 results from {tmp_path / 'results'}"
+        ]
+    assert measured == {2}
+    publish(tmp_path / "known", tmp_path / "results")
+    run(planned(seeds=3), tmp_path / "known", known)
+    with Store.read(RunFolder(tmp_path / "known").store) as store:
+        assert len(store.events("adopted")) == 1
+
+
+def test_results_of_other_settings_are_not_adopted(finished: Path, tmp_path: Path) -> None:
+    publish(finished, tmp_path / "results")
+    settings = replace(planned().settings, steps=6)
+    known = replace(quiet(), known=(tmp_path / "results",))
+    run(plan("labyrinth", settings), tmp_path / "run", known)
+    with Store.read(RunFolder(tmp_path / "run").store) as store:
+        assert not store.events("adopted")
+        assert all(one.seconds > 0 for one in store.outcomes().values())
 
 
 def test_what_was_published_may_grow_but_not_change(finished: Path, tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ def reproduce(
     ] = None,
     fail_fast: Annotated[bool, typer.Option(help="Stop at the first cell that fails.")] = False,
     extend: Annotated[bool, typer.Option(help="Add cells (more seeds, more sizes) to a run.")] = False,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder of results, such as results/labyrinth: its cells are not measured again; repeat it."
+        ),
+    ] = None,
     plugin: Annotated[
         list[Path] | None,
         typer.Option(help="A Python file that registers a method, problem or experiment; repeat it."),
@@ -154,6 +160,7 @@ def reproduce(
             options=Options(workers=workers, threads=threads, timeout=timeout, plugins=files),
             fail_fast=fail_fast,
             extend=extend,
+            known=tuple(known or ()),
             command=shlex.join(["adaptive-td", *sys.argv[1:]]),
             tell=tell,
             complain=complain,

@@ -20,8 +20,9 @@ from adaptive_td.problems import Known, Problem
 
 from . import artefacts
 from .folder import RunFolder
-from .store import Store
-from .table import table
+from .measure import Outcome
+from .store import Store, stored
+from .table import number_columns, table
 
 ARRAYS = "arrays.parquet"
 SMALL_GRID = 100
@@ -170,6 +171,34 @@ def publish(run: Path, folder: Path, *, partial: bool = False) -> Results:
     for name in ("config.json", "facts.json", "problems.json"):
         to.write_json(name, json.loads((run / name).read_text()))
     return results
+
+
+def adopt(store: Store, where: RunFolder, known: Path) -> int:
+    """Store what was found before for cells that are pending; returns for how many.
+
+    A cell is known by its id, which names its settings, its data and the version of the numerics. Of arrays
+    there is what was published.
+    """
+    results, pending = read(known), set(store.pending())
+    numbers = number_columns(results.table)
+    found = []
+    for row in results.table.filter(pl.col("status").is_in(["done", "diverged"])).iter_rows(named=True):
+        if row["id"] not in pending:
+            continue
+        outcome = Outcome(
+            cell=row["id"],
+            status=row["status"],
+            numbers={name: row[name] for name in numbers if row[name] is not None},
+            step=row["diverged_step"],
+            log=row["log"],
+            truth=row["truth"],
+        )
+        arrays = results.arrays(row["id"])
+        found.append(stored(outcome, artefacts.save(where.artefacts, arrays) if arrays else None))
+    store.add(found)
+    if found:
+        store.record("adopted", f"{len(found)} results from {known}")
+    return len(found)
 
 
 def _kept(results: Results) -> pl.DataFrame:

@@ -24,6 +24,7 @@ from .folder import RunFolder
 from .interrupts import Interrupts
 from .measure import Outcome, checkpoint_folder
 from .plans import Plan
+from .results import adopt
 from .store import Store, stored
 from .table import export
 
@@ -42,6 +43,8 @@ class Ways:
     fail_fast: bool = False
     extend: bool = False
     """Add cells to a run, if all that it has stay."""
+    known: tuple[Path, ...] = ()
+    """Folders of results, published or of other runs, whose cells are not measured again."""
     command: str = "the same command"
     """What to type to resume."""
     tell: Tell = print
@@ -65,6 +68,8 @@ def run(plan: Plan, folder: Path, ways: Ways) -> dict[str, int]:
     where = RunFolder(folder)
     with where.locked(), _opened(plan, where, ways) as store:
         try:
+            for known in ways.known:
+                ways.tell(f"{adopt(store, where, known):,} cells are known from {known}")
             _know_true_values(plan, ways.tell)
             with Interrupts(ways.tell) as interrupts:
                 engine = ENGINES[ways.engine](replace(ways.options, checkpoints=where.checkpoints))

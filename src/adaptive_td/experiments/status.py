@@ -18,7 +18,8 @@ def progress_of(folder: Path) -> dict[str, Any]:
     with Store.read(where.store) as store:
         cells, outcomes, counts = store.cells(), store.outcomes(), tally(store)
         started = store.events("start")[-1][0] if store.events("start") else 0.0
-        recent = [one.finished for one in outcomes.values() if one.finished >= started]
+        measured = [one for one in outcomes.values() if one.seconds > 0]  # not adopted from other results
+        recent = [one.finished for one in measured if one.finished >= started]
         warnings = [message for kind in ("warning", "pending again") for _, message in store.events(kind)]
         experiment = store.config["experiment"]
     until = time.time() if running else max(recent, default=started)

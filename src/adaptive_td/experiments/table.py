@@ -45,6 +45,12 @@ def table(store: Store) -> pl.DataFrame:
     return frame.sort(*settings, nulls_last=True)
 
 
+def number_columns(frame: pl.DataFrame) -> list[str]:
+    """The columns of a table that are measured numbers."""
+    names = frame.columns
+    return names[names.index("diverged_step") + 1 : names.index("log")]
+
+
 def export(store: Store, path: Path) -> None:
     """Write the table as Parquet."""
     buffer = io.BytesIO()
