@@ -111,6 +111,10 @@ class Run(Protocol):
         """Take steps start, ..., stop - 1 of the one update; the result is the same for any `threads`."""
         ...
 
+    def values(self, threads: int) -> list[Float[Array, " rows"]]:
+        """V of each network at every state of the log, in the units of training."""
+        ...
+
     def networks(self) -> list[eqx.Module]:
         """The networks as they are now."""
         ...

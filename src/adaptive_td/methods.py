@@ -192,12 +192,13 @@ def contracting_interval(task: Task, lam: float, *, leave: float = 0.01) -> floa
 
 
 def refresh_is_dear(task: Task, lam: float) -> bool:
-    """Whether refreshing looks at more than four states for each row of a batch.
+    """Whether refreshing looks at more states in each step than windows do.
 
     Never for dense networks: refreshed rows train in the native kernel, windows do not.
     """
     looks = task.episodes.steps / contracting_interval(task, lam)
-    return looks > 4 * task.training.batch_size and not isinstance(task.model, MLP)
+    in_windows = task.training.batch_size * window_size(_discount(task), lam)
+    return looks > in_windows and not isinstance(task.model, MLP)
 
 
 def _discount(task: Task) -> float:

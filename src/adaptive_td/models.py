@@ -113,11 +113,14 @@ def _plain_convolution(x: Array, weight: Array, stride: int) -> Array:
     )[0]
 
 
-class _Convolutions(eqx.Module):
+class Convolutional(eqx.Module):
+    """Convolutions with ReLU, then dense layers on the last picture, channel by channel."""
+
     layers: list[eqx.nn.Conv2d]
     head: Dense
 
     def __call__(self, x: Float[Array, "channels height width"]) -> Float[Array, ""]:
+        """The value of one state."""
         x = x.transpose(1, 2, 0)
         for layer in self.layers:
             bias = jnp.zeros(()) if layer.bias is None else layer.bias.reshape(-1)
@@ -144,7 +147,7 @@ class NatureCNN:
         for k, (out, kernel, stride) in zip(keys, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), strict=False):
             layers.append(eqx.nn.Conv2d(channels, out, kernel, stride, key=k))
             channels, size = out, (size - kernel) // stride + 1
-        return _Convolutions(layers, _dense((channels * int(size.prod()), self.dense, 1), keys[3]))
+        return Convolutional(layers, _dense((channels * int(size.prod()), self.dense, 1), keys[3]))
 
 
 class _Cells(eqx.Module):

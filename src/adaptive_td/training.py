@@ -25,7 +25,7 @@ from jaxtyping import Float
 from . import native
 from .checkpoints import Checkpoints
 from .errors import UsageError, unknown_name
-from .jobs import HISTORY, History, Job, Run, Trained, Training, options, over_states
+from .jobs import HISTORY, History, Job, Run, Trained, Training, options
 from .rows import Rows
 from .xla import XlaRun
 
@@ -62,6 +62,11 @@ class _Crew:
             if self._progress is not None and not self.stop.is_set():
                 self._progress(self._done, self._total)
 
+    def halt(self) -> None:
+        """Order all to stop; whoever is being told of progress has been told once this returns."""
+        with self._lock:
+            self.stop.set()
+
     def finished(self) -> None:
         """A group is done, so that others may have its core."""
         with self._lock:
@@ -87,7 +92,7 @@ def _train_group(group: _Group, training: Training, crew: _Crew) -> list[Trained
         until = training.steps
         if refresh is not None:
             if step % refresh.every == 0:
-                run.replace_rows(_refreshed(jobs, run))
+                run.replace_rows(_refreshed(jobs, run, crew.threads()))
             until = (step // refresh.every + 1) * refresh.every
         ahead = min(step + chunk, until, training.steps)
         began = time.perf_counter()
@@ -108,11 +113,11 @@ def _train_group(group: _Group, training: Training, crew: _Crew) -> list[Trained
     ]
 
 
-def _refreshed(jobs: Sequence[Job], run: Run) -> list[Rows]:
+def _refreshed(jobs: Sequence[Job], run: Run, threads: int) -> list[Rows]:
     """Rows recomputed from V as it is now."""
     return [
-        job.refresh.update(job.data, rows, over_states(network, job.data))
-        for job, rows, network in zip(jobs, run.rows(), run.networks(), strict=True)
+        job.refresh.update(job.data, rows, values)
+        for job, rows, values in zip(jobs, run.rows(), run.values(threads), strict=True)
         if job.refresh is not None
     ]
 
@@ -178,7 +183,7 @@ def train(
                 if any(future.done() and future.exception() for future in futures):
                     break
         finally:
-            crew.stop.set()
+            crew.halt()
             for future in futures:
                 future.cancel()
     failed = [

@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int, Shaped, UInt32
 
 from .checkpoints import RefreshedRows, flatten, unflatten
-from .jobs import HISTORY, Job, Options, Training, evaluate, options
+from .jobs import HISTORY, Job, Options, Training, evaluate, options, over_states
 from .rows import Data, Rows, counter_bits
 from .targets import adaptive_targets, lambda_window
 
@@ -145,6 +145,10 @@ class XlaRun:
             self._stacked,
         )
         self._state.diverged_at.block_until_ready()
+
+    def values(self, threads: int) -> list[Float[Array, " rows"]]:
+        """V at every state of the log."""
+        return [over_states(network, self._data) for network in self.networks()]
 
     def networks(self) -> list[eqx.Module]:
         """The networks as they are now."""

@@ -87,7 +87,7 @@ def reproduce(
     known: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A folder of results, such as results/labyrinth: its cells are not measured again; repeat it."
+            help="A folder of results, such as results/labyrinth, whose cells are taken over; repeat it."
         ),
     ] = None,
     plugin: Annotated[

@@ -1,27 +1,27 @@
-"""The native engine: the one update of `rows.py` for dense ReLU networks on a CPU, in C++ (kernel.cpp).
+"""The native engine: the one update of `rows.py` for dense and convolutional networks on a CPU, in C++.
 
-The kernel reads states where they lie; the columns of the rows are packed for it (packing.py).
+The kernel (kernel.cpp) reads states where they lie; parameters (layouts.py) and the columns of the rows
+(packing.py) are laid out for it.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from adaptive_td.checkpoints import RefreshedRows, flatten, unflatten
 from adaptive_td.episodes import ALIGNMENT, aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.jobs import HISTORY, Job, Training, options
-from adaptive_td.models import Dense, Flattened
 from adaptive_td.rows import Data, Rows
 
+from .layouts import DenseLayout, layout, split
 from .library import Library, Problem, Unavailable, best
 from .packing import ROW, Packed, pack, repack
 
@@ -53,27 +53,22 @@ def kernel() -> Library:
 
 def obstacle(job: Job) -> str | None:
     """Why the kernel cannot train this job, or None."""
-    dense = _dense(job.network)
-    if dense is None:
-        return f"it trains dense ReLU networks (MLP), not {type(job.network).__name__}"
-    if dense.weights[-1].shape[1] != 1:
-        return f"the network has {dense.weights[-1].shape[1]} outputs"
-    if job.data.stack > 1:
-        return f"a state is a stack of {job.data.stack} rows, and the kernel reads one row"
+    found = layout(job.network)
+    if isinstance(found, str):
+        return found
+    if found.dense.weights[-1].shape[1] != 1:
+        return f"the network has {found.dense.weights[-1].shape[1]} outputs"
+    if job.data.stack > 1 and isinstance(found, DenseLayout):
+        return f"a state is a stack of {job.data.stack} rows, and dense networks read one row"
     if job.window:
         return "its targets are λ-returns over windows"
     rows = job.rows
     bounds = rows.bounds or ()
-    floats = (*dense.weights, *dense.biases, rows.rewards, rows.discounts, *bounds, rows.fallback)
+    floats = (*found.parts(), rows.rewards, rows.discounts, *bounds, rows.fallback)
     wider = next((x.dtype for x in floats if x.dtype != jnp.float32), None)
     if wider is not None:
         return f"numbers are {wider}, and the kernel works in float32"
     return unavailable()
-
-
-def _dense(network: Any) -> Dense | None:
-    inner = network.network if type(network) is Flattened else network
-    return inner if type(inner) is Dense else None
 
 
 def _zeros(size: int) -> Float[np.ndarray, " size"]:
@@ -94,20 +89,22 @@ class NativeRun:
 
     def __init__(self, job: Job, training: Training, using: Library | None = None):
         self._kernel = using or kernel()
-        self._network, self._data, self._refreshes = job.network, job.data, job.refresh is not None
-        dense = _dense(job.network)
-        assert dense is not None
-        shapes = [w.shape for w in dense.weights]
-        layers = [np.vstack([w, b]) for w, b in zip(dense.weights, dense.biases, strict=True)]
-        used = sum(layer.size for layer in layers)
-        padded = -(-used // _FLOATS) * _FLOATS
+        self._data, self._refreshes = job.data, job.refresh is not None
+        found = layout(job.network)
+        assert not isinstance(found, str), found
+        self._layout, self._parts = found, found.parts()
+        vector = np.concatenate([part.ravel() for part in self._parts])
+        padded = -(-len(vector) // _FLOATS) * _FLOATS
         self._parameters, self._moments = _zeros(padded), (_zeros(padded), _zeros(padded))
-        self._parameters[:used] = np.concatenate([layer.ravel() for layer in layers])
+        self._parameters[: len(vector)] = vector
+        states, scaling, ages = _states(job.data), job.data.scaling, job.data.ages
+        convolutions = found.convolutions(scaling.center.shape)
         self._history = np.zeros((1, HISTORY, 4), np.float32)
         form = options(job, training)
         seed = np.asarray(job.seed, np.uint32)
         self._problem = Problem(
-            layers=len(layers),
+            convolution_count=len(convolutions),
+            layers=len(found.dense.weights),
             padded=padded,
             seed=(ctypes.c_uint32 * 2)(*seed.tolist()),
             batch=form.batch,
@@ -121,17 +118,19 @@ class NativeRun:
             diverged_at=-1,
         )
         self._keep: dict[str, np.ndarray] = {}
-        states, scaling = _states(job.data), job.data.scaling
         self._point(
-            sizes=np.array([shapes[0][0], *(out for _, out in shapes)], np.int32),
+            convolutions=np.array(convolutions, np.int32) if convolutions else None,
+            sizes=np.array([len(found.dense.weights[0]), *map(len, found.dense.biases)], np.int32),
             parameters=self._parameters,
             first_moment=self._moments[0],
             second_moment=self._moments[1],
             states=states,
             center=np.ravel(scaling.center).astype(np.float32),
             half=np.ravel(scaling.half).astype(np.float32),
+            ages=None if ages is None else np.asarray(ages),
             history=self._history,
         )
+        self._problem.stack = job.data.stack
         self._problem.states_are_bytes = states.dtype == np.uint8
         self._own: Packed | None = None
         self._fit_to(job.rows, pack(job.data, job.rows))
@@ -150,18 +149,13 @@ class NativeRun:
         """Take steps start, ..., stop - 1; the same bits for any number of threads."""
         self._kernel.advance(self._problem, start, stop, threads)
 
+    def values(self, threads: int) -> list[Float[Array, " rows"]]:
+        """V at every state of the log."""
+        return [jnp.asarray(self._kernel.values(self._problem, len(self._data.states), threads))]
+
     def networks(self) -> list[eqx.Module]:
         """The network as it is now."""
-        weights, biases, at = [], [], 0
-        dense = _dense(self._network)
-        assert dense is not None
-        for inputs, outputs in (w.shape for w in dense.weights):
-            layer = self._parameters[at : at + (inputs + 1) * outputs].reshape(inputs + 1, outputs).copy()
-            weights.append(jnp.asarray(layer[:-1]))
-            biases.append(jnp.asarray(layer[-1]))
-            at += layer.size
-        trained = Dense(weights, biases)
-        return [Flattened(trained) if isinstance(self._network, Flattened) else trained]
+        return [self._layout.rebuilt(split(self._parameters, self._parts))]
 
     def rows(self) -> list[Rows]:
         """What it is fitted to."""

@@ -56,7 +56,8 @@ def instruction_sets() -> dict[str, list[str]]:
 
 def digest() -> str:
     """Names the source a library was compiled from."""
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    sources = [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
 def library_path(folder: Path, instructions: str) -> Path:

@@ -9,6 +9,9 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint32, c_voi
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
 from . import build
 from .build import BASELINE, digest, instruction_sets, library_path
 
@@ -17,9 +20,11 @@ FOLDER = "ADAPTIVE_TD_KERNELS"
 
 
 class Problem(ctypes.Structure):
-    """One network, its log, and how it is updated; the same structure as in kernel.cpp."""
+    """One network, its log, and how it is updated; the same structure as in problem.h."""
 
     _fields_ = (
+        ("convolutions", c_void_p),
+        ("convolution_count", c_int32),
         ("sizes", c_void_p),
         ("layers", c_int32),
         ("padded", c_int32),
@@ -34,6 +39,8 @@ class Problem(ctypes.Structure):
         ("count", c_uint32),
         ("seed", c_uint32 * 2),
         ("states_are_bytes", c_int32),
+        ("stack", c_int32),
+        ("ages", c_void_p),
         ("batch", c_int32),
         ("whole", c_int32),
         ("bootstraps", c_int32),
@@ -58,6 +65,13 @@ class Library(NamedTuple):
         if self.functions.adaptive_td_advance(ctypes.byref(problem), start, stop, threads):
             raise MemoryError("the native kernel ran out of memory")
 
+    def values(self, problem: Problem, count: int, threads: int) -> Float[np.ndarray, " count"]:
+        """V at the first states of the log, on at most `threads` threads."""
+        found = np.empty(count, np.float32)
+        if self.functions.adaptive_td_values(ctypes.byref(problem), count, threads, found.ctypes.data):
+            raise MemoryError("the native kernel ran out of memory")
+        return found
+
 
 class Unavailable(Exception):
     """The kernel cannot be loaded; the message says why."""
@@ -74,6 +88,8 @@ def load(instructions: str) -> Library:
         functions.adaptive_td_machine.restype = c_int32
         functions.adaptive_td_advance.argtypes = (POINTER(Problem), c_int64, c_int64, c_int32)
         functions.adaptive_td_advance.restype = c_int32
+        functions.adaptive_td_values.argtypes = (POINTER(Problem), c_int32, c_int32, c_void_p)
+        functions.adaptive_td_values.restype = c_int32
         functions.adaptive_td_bits.argtypes = (POINTER(c_uint32 * 2), c_int64, c_int32, c_void_p)
         functions.adaptive_td_bits.restype = None
     except (OSError, AttributeError) as error:

@@ -23,7 +23,7 @@ ROW = np.dtype(
         ("unused", np.int32),
     ]
 )
-"""The same structure as `Row` in kernel.cpp."""
+"""The same structure as `Row` in problem.h."""
 
 _NONE = (-np.inf, np.inf)
 
