@@ -19,6 +19,7 @@ from .work import Update, Way, Work, cnn_flop, scaled_states
 EAGER, STACKED, PLAIN = "(a) PyTorch eager, 1", "(b) PyTorch bmm compiled, 16", "(c) plain JAX loop, 1"
 NETWORKS = (1, 2, 4, 16, 64, 256)
 SHAPES = ((2, 50, 50, 1), (17, 256, 256, 1), (64, 128, 1))
+ENGINES: tuple[Literal["native", "xla"], ...] = ("native", "xla")
 CHECKED, TOLERANCE = 5, 1e-4
 ROUNDS = 2
 
@@ -28,10 +29,10 @@ def our_name(engine: str, networks: int) -> str:
     return f"{'(d) our XLA engine' if engine == 'xla' else '(e) our native engine'}, {networks}"
 
 
-def cnn_name(by: Literal["torch", "channels-last", "xla"], networks: int) -> str:
+def cnn_name(by: Literal["torch", "channels-last", "xla", "native"], networks: int) -> str:
     """The ways of the convolutional table."""
-    if by == "xla":
-        return f"our XLA engine, {networks}"
+    if by in ("xla", "native"):
+        return f"our {'XLA' if by == 'xla' else by} engine, {networks}"
     return "PyTorch, 1 (five in turn)" if by == "torch" else "PyTorch channels-last, 1"
 
 
@@ -91,6 +92,8 @@ def convolutional(results: Results) -> None:
         cnn_name("channels-last", 1): lambda: cnn.TorchCNN(channels_last=True),  # type: ignore[dict-item]
         cnn_name("xla", 1): lambda: Ours(cnn.jobs(1), cnn.TRAINING, "xla"),
         cnn_name("xla", 5): lambda: Ours(cnn.jobs(5), cnn.TRAINING, "xla"),
+        cnn_name("native", 1): lambda: Ours(cnn.jobs(1), cnn.TRAINING, "native"),
+        cnn_name("native", 5): lambda: Ours(cnn.jobs(5), cnn.TRAINING, "native"),
     }
     for k in range(ROUNDS):
         results.once(f"peak | CNN | {k}", gemm_peak)
@@ -102,9 +105,11 @@ def convolutional(results: Results) -> None:
 def _check_cnn() -> float:
     count, batches = 20, cnn.indices(3)
     job = cnn.jobs(1)[0]
-    ours = Ours([job], cnn.TRAINING, "xla")
-    ours.run(3)
-    values = [ours.values(np.asarray(job.data.scaling(job.data.states[:count])))]
+    values, states = [], np.asarray(job.data.scaling(job.data.states[:count]))
+    for engine in ENGINES:
+        ours = Ours([job], cnn.TRAINING, engine)
+        ours.run(3)
+        values.append(ours.values(states))
     for last in (False, True):
         way = cnn.TorchCNN(channels_last=last, indices=batches)
         way.run(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from .speed import EAGER, NETWORKS, PLAIN, SHAPES, cnn_name, our_name
+from .speed import EAGER, ENGINES, NETWORKS, PLAIN, SHAPES, cnn_name, our_name
 from .timing import Results
 from .work import Work
 
@@ -77,8 +77,9 @@ def verdicts(results: Results) -> list[Verdict]:
         found.append(Verdict(f"{engine}, 256 networks over 16", 0.9, ratio(own[256], own[16])))
         small, big = (rates.microseconds(n, engine) for n in (200_000, 10_000_000))
         found.append(Verdict(f"{engine}, 10,000,000 transitions over 200,000", 0.7, ratio(small, big)))
-    cnn = ratio(rates.of("CNN", cnn_name("xla", 5)), rates.of("CNN", cnn_name("torch", 1)))
-    found.append(Verdict("Nature CNN, 5 networks, over PyTorch one after the other", 1, cnn))
+    for engine in ENGINES:
+        cnn = ratio(rates.of("CNN", cnn_name(engine, 5)), rates.of("CNN", cnn_name("torch", 1)))
+        found.append(Verdict(f"{engine}, Nature CNN, 5 networks, over PyTorch one after the other", 1, cnn))
     return found
 
 

@@ -22,10 +22,10 @@ from adaptive_td.checkpoints import Checkpoints
 
 case, folder, out = sys.argv[1], sys.argv[2], sys.argv[3]
 rng = np.random.default_rng(0)
-if case == "frames":
+if case in ("frames", "frames by xla"):
     states = rng.integers(0, 255, (4 * 41, 36, 36), np.uint8)
     log = atd.Episodes.from_rows(states, rng.normal(size=160), np.full(4, 40), np.ones(4, bool), stack=2)
-    model, batch, steps = atd.NatureCNN(dense=8), 4, 60
+    model, batch, steps = atd.NatureCNN(dense=32), 4, 60
 else:
     states = rng.normal(size=(8 * 51, 2))
     log = atd.Episodes.from_rows(states, rng.normal(size=400), np.full(8, 50), np.ones(8, bool))
@@ -34,7 +34,7 @@ method = atd.TDLambda(0.5) if case == "lambda" else atd.AdaptiveTD()
 told = lambda done, total: print(done, flush=True)
 checkpoints = Checkpoints(folder=Path(folder), seconds=0.0) if folder else None
 value = atd.fit(method, log, model, discount=0.9, key=0, training=atd.Training(steps=steps, batch_size=batch),
-                progress=told, checkpoints=checkpoints, engine="xla" if case == "frames" else "auto")
+                progress=told, checkpoints=checkpoints, engine="xla" if case == "frames by xla" else "auto")
 value.save(out)
 """
 
@@ -49,7 +49,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("case", ["mlp", "lambda", "frames"])
+@pytest.mark.parametrize("case", ["mlp", "lambda", "frames", "frames by xla"])
 def test_a_fit_killed_with_kill_9_and_resumed_has_the_weights_of_one_that_was_not(
     case: str, tmp_path: Path
 ) -> None:

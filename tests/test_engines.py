@@ -367,6 +367,13 @@ for hidden, batch, features in [((), 1, 1), ((1,), 7, 3), ((50, 50), 129, 2), ((
         job = t.jobs_of(method, atd.MLP(hidden), training, features=features)[0]
         for threads in (1, 3):
             t.native_run(job, training, "baseline").advance(0, 3, threads)
+import test_convolutions as c
+for case in (c.Case(batch=1), c.Case(batch=37, stack=3), c.Case((3, 37, 45), stack=1, dtype=np.float32)):
+    job, training = case.job(atd.TD())
+    for threads in (1, 3):
+        run = t.native_run(job, training, "baseline")
+        run.advance(0, 2, threads)
+        run.values(threads)
 print("clean")
 """
 

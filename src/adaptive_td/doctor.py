@@ -25,7 +25,7 @@ def facts(*, devices: bool = True) -> dict[str, Any]:
     }
     if devices:
         machine |= {
-            "engine for dense networks": "{}: {}".format(*engine_report()),
+            "engine for MLP and NatureCNN": "{}: {}".format(*engine_report()),
             "engine for other models": "xla",
             "backend": jax.default_backend(),
             "devices": ", ".join(str(device) for device in jax.devices()),

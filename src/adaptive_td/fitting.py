@@ -58,7 +58,7 @@ def fit(
     by a constant while training, and the value function undoes it; `normalize=False` trains on raw numbers.
     `progress` is True or False for a bar on standard error or none (default: a bar on a terminal), or a
     function of (updates done, updates in all). `engine` insists on "native" or "xla"; by default the native
-    kernel trains dense networks on a CPU. `checkpoints` is a folder: training keeps its state there every
+    kernel trains MLP and NatureCNN on a CPU. `checkpoints` is a folder: training keeps its state there every
     minute, and the same call goes on from it, to the same weights bit for bit. Raises `Diverged` if the loss
     does not stay finite.
     """

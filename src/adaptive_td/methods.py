@@ -194,7 +194,7 @@ def contracting_interval(task: Task, lam: float, *, leave: float = 0.01) -> floa
 def refresh_is_dear(task: Task, lam: float) -> bool:
     """Whether refreshing looks at more states in each step than windows do.
 
-    Never for dense networks: refreshed rows train in the native kernel, windows do not.
+    Never for MLP: refreshed rows train in the native kernel, windows do not.
     """
     looks = task.episodes.steps / contracting_interval(task, lam)
     in_windows = task.training.batch_size * window_size(_discount(task), lam)

@@ -4,7 +4,7 @@ On a CPU every network is a run of its own and as many run at once as there are 
 as fast as stacking networks and leaves each one's bits independent of its neighbours. On an accelerator
 networks of the same shape and log are stacked and one program trains them all.
 
-An engine takes the steps: the native kernel where it applies (dense ReLU networks on a CPU), else XLA.
+An engine takes the steps: the native kernel where it applies (MLP and NatureCNN on a CPU), else XLA.
 """
 
 from __future__ import annotations
@@ -205,14 +205,14 @@ def cores() -> int:
 
 
 class EngineReport(NamedTuple):
-    """The engine that dense ReLU networks train with here, and why that one."""
+    """The engine that MLP and NatureCNN train with here, and why that one."""
 
     engine: Literal["native", "xla"]
     reason: str
 
 
 def engine_report() -> EngineReport:
-    """Which engine serves dense ReLU networks on this machine; all other models train with XLA."""
+    """Which engine serves MLP and NatureCNN on this machine; all other models train with XLA."""
     problem = native.unavailable()
     if problem is not None:
         return EngineReport("xla", f"the native kernel does not serve: {problem}")
