@@ -150,13 +150,16 @@ def evaluate(network: Any, data: Data, rows: Int[Array, " batch"]) -> Float[Arra
     return values
 
 
-BLOCK_NUMBERS = 2**23
-"""Numbers in the states that a network looks at in one go, where it looks at a whole log."""
+BLOCK_NUMBERS = 2**21
+"""Numbers in the states that a network looks at in one go, where it looks at a whole log.
+
+Measured, the Nature CNN takes half as long for each of 64 states as for each of 256."""
 
 
 def block_rows(shape: tuple[int, ...], most: int = 4096) -> int:
-    """How many states of this shape are looked at in one go."""
-    return max(1, min(most, BLOCK_NUMBERS // math.prod(shape)))
+    """How many states of this shape are looked at in one go: a power of two, as blocks are padded to one."""
+    fitting = max(1, min(most, BLOCK_NUMBERS // math.prod(shape)))
+    return 1 << (fitting.bit_length() - 1)
 
 
 @eqx.filter_jit
