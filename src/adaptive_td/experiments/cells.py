@@ -12,7 +12,9 @@ from adaptive_td.errors import DataError
 from adaptive_td.problems import Problem
 
 NUMERICS = 1
-"""Raised whenever a change of the code changes results; cells measured before then have other ids."""
+"""Raised when a change of the code changes results by more than rounding; cells from before have other ids.
+
+Rounding (another kernel, another processor) gives other networks too, but none better or worse on average."""
 
 
 @dataclass(frozen=True, kw_only=True)
