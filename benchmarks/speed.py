@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import jax
@@ -20,7 +20,7 @@ EAGER, STACKED, PLAIN = "(a) PyTorch eager, 1", "(b) PyTorch bmm compiled, 16", 
 NETWORKS = (1, 2, 4, 16, 64, 256)
 SHAPES = ((2, 50, 50, 1), (17, 256, 256, 1), (64, 128, 1))
 ENGINES: tuple[Literal["native", "xla"], ...] = ("native", "xla")
-CHECKED, TOLERANCE = 5, 1e-4
+FEW, MANY = 5, 100
 ROUNDS = 2
 
 
@@ -52,16 +52,31 @@ def ways(work: Work, networks: tuple[int, ...]) -> dict[str, Callable[[np.ndarra
 
 
 def check(work: Work) -> float:
-    """The largest difference between the values of any two ways after the same few updates."""
-    indices, states = work.indices(CHECKED), scaled_states(work)
+    """The largest difference between the values of any two ways after the same few updates.
+
+    PyTorch rounds Adam's 1 - β₂ otherwise than Optax, so it is held to less, and for fewer updates. Many
+    updates are for the paper's network: in larger ones some input of a ReLU is soon a matter of rounding.
+    """
+    everyone = ways(work, (1, 2))
+    if work.sizes == SHAPES[0]:
+        _spread(work, {n: way for n, way in everyone.items() if n not in (EAGER, STACKED)}, MANY, 1e-5)
+    return _spread(work, everyone, FEW, 1e-4)
+
+
+def _spread(
+    work: Work, made: Mapping[str, Callable[[np.ndarray | None], Way]], updates: int, most: float
+) -> float:
+    indices, states = work.indices(updates), scaled_states(work)
     values = []
-    for name, make in ways(work, (1, 2)).items():
+    for name, make in made.items():
         way = make(indices)
-        way.run(CHECKED)
+        way.run(updates)
         values.append(way.values(states))
-        if not np.allclose(values[-1], values[0], rtol=0, atol=TOLERANCE):
-            difference = np.abs(values[-1] - values[0]).max()
-            raise AssertionError(f"{work.name}: {name} does not compute the update of {EAGER}: {difference}")
+        difference = float(np.abs(values[-1] - values[0]).max())
+        if not difference <= most:
+            raise AssertionError(
+                f"{work.name}: {name} does not compute the update of {next(iter(made))}: {difference}"
+            )
     return float(np.ptp(np.stack(values), axis=0).max())
 
 

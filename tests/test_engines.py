@@ -175,6 +175,15 @@ def test_engines_agree_with_the_reference_after_100_updates_of_every_method(meth
 
 
 @needs_kernel
+@pytest.mark.parametrize("method", [atd.MonteCarlo(), atd.TD()], ids=repr)
+def test_engines_agree_after_100_updates_of_the_papers_network(method: Method) -> None:
+    training = Training(steps=100)
+    job = jobs_of(method, atd.MLP((50, 50)), training, episodes=100, length=100)[0]
+    a, b = (flat(train([job], training, engine=engine)[0].network) for engine in ("native", "xla"))
+    assert np.abs(a - b).max() < 1e-5
+
+
+@needs_kernel
 @pytest.mark.parametrize("instructions", SETS)
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
