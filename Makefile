@@ -25,7 +25,7 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(PIP) --editable ".[dev]"
 	touch $(VENV)/.core $@
 
-$(KERNEL): $(NATIVE)/kernel.cpp $(NATIVE)/build.py | $(BIN)/python
+$(KERNEL): $(NATIVE)/kernel.cpp $(wildcard $(NATIVE)/*.h) $(NATIVE)/build.py | $(BIN)/python
 	-$(BIN)/python $(NATIVE)/build.py
 
 demo: $(VENV)/.core  ## four methods on a walk among walls: table, heat maps, HTML page
@@ -44,7 +44,8 @@ test-sanitize: $(VENV)/.dev  ## the kernel's tests with address and undefined-be
 	$(BIN)/python $(NATIVE)/build.py $(SANITIZED) --sanitize
 	ADAPTIVE_TD_KERNELS=$(SANITIZED) ASAN_OPTIONS=detect_leaks=0 \
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so.6)" \
-	$(BIN)/python -m pytest tests/test_engines.py -k "any_shape or threads or kind_and_shape or whole or 100_updates"
+	$(BIN)/python -m pytest tests/test_engines.py tests/test_convolutions.py \
+	-k "any_shape or threads or kind_and_shape or whole or updates_of_every or every_state"
 
 lint: $(VENV)/.dev  ## style and types
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ def reproduce(
     preset: Annotated[
         Literal["quick", "laptop", "paper"],
         typer.Option(
-            help="quick: minutes on two cores; laptop: a day or so (atari); paper: the paper's numbers."
+            help="quick: minutes on two cores; laptop: hours (atari); paper: the paper's numbers."
         ),
     ] = "quick",
     quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
