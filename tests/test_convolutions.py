@@ -97,7 +97,7 @@ def test_every_instruction_set_takes_the_step_of_xla_for_any_shape(case: Case, i
         atd.MonteCarlo(truncation="zero"),
         atd.TD(),
         atd.NStepTD(3),
-        atd.TDLambda(1.0),
+        atd.TDLambda(0.5),
         atd.AdaptiveTD(uncertainty=ENSEMBLE, level=0.5),
         atd.AdaptiveTD(uncertainty=ENSEMBLE, level=0.5, fallback="endpoint"),
         atd.AdaptiveTD(uncertainty=ENSEMBLE, level=0.5, fallback="return", check="value"),

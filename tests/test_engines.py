@@ -185,6 +185,20 @@ def test_engines_agree_after_100_updates_of_the_papers_network(method: Method) -
 
 @needs_kernel
 @pytest.mark.parametrize("instructions", SETS)
+@pytest.mark.parametrize("lam", [0.25, 0.9])
+def test_windows_of_lambda_returns_are_those_of_xla(lam: float, instructions: str) -> None:
+    training = Training(steps=20, batch_size=8)
+    job = jobs_of(atd.TDLambda(lam), training=training, length=7, episodes=40)[0]
+    assert job.window > 1
+    run, by_xla = native_run(job, training, instructions), XlaRun([job], training)
+    for one in (run, by_xla):
+        one.advance(0, 20, 1)
+    assert np.allclose(run.history(), by_xla.history(), rtol=1e-4, atol=1e-6)
+    assert np.allclose(flat(run.networks()[0]), flat(by_xla.networks()[0]), rtol=0, atol=1e-5)
+
+
+@needs_kernel
+@pytest.mark.parametrize("instructions", SETS)
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     hidden=st.lists(st.integers(1, 300), max_size=4).map(tuple),

@@ -38,10 +38,12 @@ def test_every_method_recovers_a_deterministic_chain(method: Method) -> None:
 
 @pytest.mark.parametrize("method", EVERY_METHOD, ids=repr)
 def test_every_method_fits_a_network_to_it_too(method: Method) -> None:
+    """With Adam's usual step: larger ones let it jump now and then, long after the loss is 0."""
+    training = atd.Training(steps=8000)
     episodes, truth = corridor()
     vectors = dataclasses.replace(episodes, states=episodes.states[:, None])
-    value = atd.fit(method, vectors, atd.MLP((32,)), discount=0.9, key=KEY, training=QUICK)
-    assert np.allclose(value(np.arange(5)[:, None]), truth, atol=0.05)
+    value = atd.fit(method, vectors, atd.MLP((32,)), discount=0.9, key=KEY, training=training)
+    assert np.allclose(value(np.arange(5)[:, None]), truth, atol=0.02)
 
 
 def a_and_b() -> atd.Episodes:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Int8
 from .errors import UsageError
 from .intervals import Interval
 from .jobs import History, Refresh, over_states
-from .models import MLP, Grid, Table
+from .models import Grid, Table
 from .rows import Data, Rows
 from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window, window_size
 from .tasks import (
@@ -192,13 +192,10 @@ def contracting_interval(task: Task, lam: float, *, leave: float = 0.01) -> floa
 
 
 def refresh_is_dear(task: Task, lam: float) -> bool:
-    """Whether refreshing looks at more states in each step than windows do.
-
-    Never for MLP: refreshed rows train in the native kernel, windows do not.
-    """
+    """Whether refreshing looks at more states in each step than windows do."""
     looks = task.episodes.steps / contracting_interval(task, lam)
     in_windows = task.training.batch_size * window_size(_discount(task), lam)
-    return looks > in_windows and not isinstance(task.model, MLP)
+    return looks > in_windows
 
 
 def _discount(task: Task) -> float:

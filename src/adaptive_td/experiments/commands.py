@@ -26,9 +26,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help="chain, labyrinth, mountain-car or atari.")],
     preset: Annotated[
         Literal["quick", "laptop", "paper"],
-        typer.Option(
-            help="quick: minutes on two cores; laptop: hours (atari); paper: the paper's numbers."
-        ),
+        typer.Option(help="quick: minutes on two cores; laptop: hours (atari); paper: the paper's numbers."),
     ] = "quick",
     quick: Annotated[bool, typer.Option("--quick", help="The same as --preset quick.")] = False,
     laptop: Annotated[bool, typer.Option("--laptop", help="The same as --preset laptop.")] = False,

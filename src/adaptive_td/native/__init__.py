@@ -60,8 +60,6 @@ def obstacle(job: Job) -> str | None:
         return f"the network has {found.dense.weights[-1].shape[1]} outputs"
     if job.data.stack > 1 and isinstance(found, DenseLayout):
         return f"a state is a stack of {job.data.stack} rows, and dense networks read one row"
-    if job.window:
-        return "its targets are λ-returns over windows"
     rows = job.rows
     bounds = rows.bounds or ()
     floats = (*found.parts(), rows.rewards, rows.discounts, *bounds, rows.fallback)
@@ -109,7 +107,8 @@ class NativeRun:
             seed=(ctypes.c_uint32 * 2)(*seed.tolist()),
             batch=form.batch,
             whole=form.whole,
-            bootstraps=form.bootstraps,
+            window=form.window or int(form.bootstraps),
+            lam=0.0 if job.rows.lam is None else float(job.rows.lam),
             tests_value=form.tests == "value",
             fallback=_FALLBACKS[form.fallback],
             learning_rate=training.learning_rate,

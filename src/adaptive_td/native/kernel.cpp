@@ -56,8 +56,8 @@ template <class Network>
 struct Scratch {
     static constexpr int LANES = Network::LANES;
     Network network;
-    Buffer target{LANES}, discount{LANES}, lower{LANES}, upper{LANES}, other{LANES};
-    int32_t state[LANES], next_state[LANES];
+    Buffer target{LANES}, lower{LANES}, upper{LANES}, other{LANES};
+    int32_t state[LANES], transition[LANES];
 
     Scratch(const Problem& p, const typename Network::Shared& shared) : network(p, shared) {}
 };
@@ -81,7 +81,7 @@ inline Vec fallback(const Problem& p, Vec target, Vec lower, Vec upper, Vec retu
 // next is asked for in loops of little else, so that many misses of the cache are under way at once.
 template <class Network>
 void fetch(const Problem& p, int64_t step, int first, int lanes, Scratch<Network>& s) {
-    int32_t transition[Network::LANES];
+    int32_t* transition = s.transition;
     const uint32_t stream = stream_of(p.seed, step);
     for (int lane = 0; lane < lanes; ++lane) {
         const uint32_t number = uint32_t(first + lane);
@@ -96,13 +96,38 @@ void fetch(const Problem& p, int64_t step, int first, int lanes, Scratch<Network
     const char* states = static_cast<const char*>(p.states);
     for (int lane = 0; lane < lanes; ++lane) {
         const Row& row = p.rows[transition[lane]];
-        s.state[lane] = row.state, s.next_state[lane] = row.next_state;
-        s.target.get()[lane] = row.reward, s.discount.get()[lane] = row.discount;
+        s.state[lane] = row.state, s.target.get()[lane] = row.reward;
         s.lower.get()[lane] = row.lower, s.upper.get()[lane] = row.upper;
         s.other.get()[lane] = row.fallback;
         for (ptrdiff_t byte = 0; byte < std::min(size, MOST); byte += LINE) {
             __builtin_prefetch(states + row.state * size + byte);
-            if (p.bootstraps) __builtin_prefetch(states + row.next_state * size + byte);
+            if (p.window) __builtin_prefetch(states + row.next_state * size + byte);
+        }
+    }
+}
+
+// T = Σ_k w_k (r_k + c_k v_k V(s'_k)) over the window of each lane: v_k = 1 - λ, or 1 where the window or its
+// episode ends; w_0 = 1, w_{k+1} = λ c_k w_k. One step is TD(0); several are `lambda_window` in targets.py, summed
+// up from its start.
+template <class Network>
+void look_ahead(const Problem& p, Scratch<Network>& s, int lanes) {
+    const Row* row[Network::LANES];
+    float weight[Network::LANES];
+    int32_t next_state[Network::LANES];
+    float *target = s.target.get(), *values = s.network.value();
+    for (int lane = 0; lane < lanes; ++lane) {
+        row[lane] = p.rows + s.transition[lane];
+        weight[lane] = 1, target[lane] = 0;
+    }
+    for (int k = 1; k <= p.window; ++k) {
+        for (int lane = 0; lane < lanes; ++lane) next_state[lane] = row[lane]->next_state;
+        s.network.see(next_state, lanes);
+        for (int lane = 0; lane < lanes; ++lane) {
+            const Row& at = *row[lane];
+            const bool ends = at.last || k == p.window;
+            target[lane] += weight[lane] * (at.reward + at.discount * (ends ? 1 : 1 - p.lam) * values[lane]);
+            weight[lane] *= ends ? 0 : at.discount * p.lam;
+            if (!ends) ++row[lane];  // the last row of a log ends an episode
         }
     }
 }
@@ -112,11 +137,7 @@ template <class Network>
 Sums run_chunk(const Problem& p, Scratch<Network>& s, int64_t step, int first, int lanes, float* gradient) {
     fetch(p, step, first, lanes, s);
     const float* values = s.network.value();
-    if (p.bootstraps) {
-        s.network.see(s.next_state, lanes);
-        for (int lane = 0; lane < lanes; ++lane)
-            s.target.get()[lane] += s.discount.get()[lane] * values[lane];
-    }
+    if (p.window) look_ahead(p, s, lanes);
     s.network.see(s.state, lanes);
 
     Sums sums;

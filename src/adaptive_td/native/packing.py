@@ -20,7 +20,7 @@ ROW = np.dtype(
     [
         *((name, np.int32) for name in ("state", "next_state")),
         *((name, np.float32) for name in ("reward", "discount", "lower", "upper", "fallback")),
-        ("unused", np.int32),
+        ("last", np.int32),
     ]
 )
 """The same structure as `Row` in problem.h."""
@@ -53,15 +53,18 @@ def pack(data: Data, rows: Rows) -> Packed:
 
 def repack(packed: Packed, data: Data, rows: Rows) -> None:
     """Write these rows in place of others."""
-    for name, column in zip(ROW.names or (), _columns(data, rows), strict=False):
+    for name, column in zip(ROW.names or (), _columns(data, rows), strict=True):
         packed.rows[name] = column
     size = len(data.states)
     for name in ("state", "next_state"):  # the kernel trusts its indices
         index = packed.rows[name]
         if index.min() < 0 or index.max() >= size:
             raise UsageError(f"rows must refer to states 0, ..., {size - 1}")
+    if not packed.rows["last"][-1]:  # nor does it look for the end of the log
+        raise UsageError("the last row of a log must be the last of an episode")
 
 
 def _columns(data: Data, rows: Rows) -> tuple[Any, ...]:
     """What becomes the fields of `ROW`, in their order."""
-    return data.index, rows.next_index, rows.rewards, rows.discounts, *(rows.bounds or _NONE), rows.fallback
+    given = (data.index, rows.next_index, rows.rewards, rows.discounts)
+    return (*given, *(rows.bounds or _NONE), rows.fallback, data.last)

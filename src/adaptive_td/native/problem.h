@@ -12,11 +12,12 @@ enum Fallback : int32_t { MIDPOINT, ENDPOINT, RETURN };
 
 extern "C" {
 
-// What a transition teaches: T = reward + discount V(next_state) for V(state), kept between the bounds.
+// What a transition teaches: T = reward + discount V(next_state) for V(state), kept between the bounds. Two rows
+// are one cache line.
 struct Row {
     int32_t state, next_state;
     float reward, discount, lower, upper, fallback;
-    int32_t unused;  // two rows are one cache line
+    int32_t last;  // of its episode
 };
 
 // A convolution without padding: its input, and its units, each with a kernel x kernel window on all channels.
@@ -52,7 +53,8 @@ struct Problem {
     // The update.
     int32_t batch;
     int32_t whole;
-    int32_t bootstraps;
+    int32_t window;  // steps after which V takes over: 0 where the reward is the whole target, 1 in TD(0)
+    float lam;       // in between, V takes over to the part 1 - λ at every step
     int32_t tests_value;
     int32_t fallback;
     float learning_rate;
