@@ -188,7 +188,7 @@ def test_engines_agree_after_100_updates_of_the_papers_network(method: Method) -
 @pytest.mark.parametrize("lam", [0.25, 0.9])
 def test_windows_of_lambda_returns_are_those_of_xla(lam: float, instructions: str) -> None:
     training = Training(steps=20, batch_size=8)
-    job = jobs_of(atd.TDLambda(lam), training=training, length=7, episodes=40)[0]
+    job = jobs_of(atd.TDLambda(lam), training=training, length=7, episodes=200)[0]
     assert job.window > 1
     run, by_xla = native_run(job, training, instructions), XlaRun([job], training)
     for one in (run, by_xla):
