@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from adaptive_td.errors import DataError, UsageError
@@ -88,6 +89,21 @@ def test_a_run_goes_on_from_published_results(finished: Path, tmp_path: Path) ->
     run(planned(seeds=3), tmp_path / "known", known)
     with Store.read(RunFolder(tmp_path / "known").store) as store:
         assert len(store.events("adopted")) == 1
+
+
+@pytest.mark.parametrize("name", ["results.parquet", "arrays.parquet"])
+def test_damaged_results_are_named(name: str, finished: Path, tmp_path: Path) -> None:
+    publish(finished, tmp_path / "results")
+    path = tmp_path / "results" / name
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        read(tmp_path / "results")
+    pl.DataFrame({"id": ["a"]}).write_parquet(path)
+    with pytest.raises(DataError, match=f"{name} has no column"):
+        read(tmp_path / "results")
+    path.unlink()
+    with pytest.raises(DataError):
+        read(tmp_path / "results")
 
 
 def test_results_of_other_settings_are_not_adopted(finished: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,10 @@ def _of_run(where: RunFolder) -> Results:
 
 
 def _published(where: RunFolder) -> Results:
-    frame = pl.read_parquet(where.results)
+    frame = _read_parquet(where.results, {"id", "status", "msve", "diverged_step", "log"})
     kept: dict[str, Arrays] = {}
-    for id_, name, values in pl.read_parquet(where.path / ARRAYS).iter_rows():
+    arrays = _read_parquet(where.path / ARRAYS, {"id", "name", "values"})
+    for id_, name, values in arrays.select("id", "name", "values").iter_rows():
         kept.setdefault(id_, {})[name] = np.array(values, np.float32)
     return _results(where, where.read_json("config.json"), frame, lambda id_: kept.get(id_, {}), ())
 
@@ -153,7 +154,11 @@ def publish(run: Path, folder: Path, *, partial: bool = False) -> Results:
     if to.store.exists():
         raise UsageError(f"{folder} is a run itself; publish to another folder")
     if to.results.exists():
-        before = pl.read_parquet(to.results).filter(pl.col("status") != "pending").select("id", "msve")
+        before = (
+            _read_parquet(to.results, {"id", "status", "msve"})
+            .filter(pl.col("status") != "pending")
+            .select("id", "msve")
+        )
         both = before.join(results.table.select("id", now="msve"), on="id", how="left")
         lost = both.filter(~pl.col("msve").eq_missing(pl.col("now")))
         if len(lost):
@@ -219,6 +224,17 @@ def _worth_keeping(results: Results, row: Mapping[str, Any], name: str) -> bool:
     """Of a test episode, what figures show: that of the first seed at the largest size."""
     shown = row["seed"] == 0 and row["episodes"] == max(results.settings["sizes"])
     return shown or not name.startswith(("episode_", "frame"))
+
+
+def _read_parquet(path: Path, columns: Set[str]) -> pl.DataFrame:
+    """A table that has these columns at least."""
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+    if missing := columns - set(frame.columns):
+        raise DataError(f"{path} has no column {', '.join(sorted(missing))}")
+    return frame
 
 
 def _write_parquet(frame: pl.DataFrame, path: Path) -> None:
