@@ -374,6 +374,13 @@ def test_status_tells_progress_rate_and_what_failed(tmp_path: Path) -> None:
     assert "at step 7" in found["diverged_cells"][0]
 
 
+def test_a_look_at_what_is_no_run_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = subprocess.run([COMMAND, "status", "nowhere"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "nowhere is not a run" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     process = start("--dry-run", "--json", cwd=tmp_path)
     told, _ = process.communicate(timeout=60)

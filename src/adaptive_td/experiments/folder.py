@@ -91,9 +91,12 @@ class RunFolder(NamedTuple):
             return None
 
     def in_use(self) -> bool:
-        """Whether somebody drives the run now."""
+        """Whether somebody drives the run now; a folder that nobody has ever driven is left as it is."""
+        lock = self.path / ".lock"
+        if not lock.exists():
+            return False
         try:
-            with FileLock(self.path / ".lock", timeout=0):
+            with FileLock(lock, timeout=0):
                 return False
         except Timeout:
             return True
