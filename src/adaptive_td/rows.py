@@ -33,6 +33,15 @@ class Scaling(eqx.Module):
         return (states.astype(jnp.float32) - self.center) / self.half
 
 
+class View(NamedTuple):
+    """The states of a log and how a network sees them, as `Data` has them too."""
+
+    states: Shaped[np.ndarray, "rows *obs"]
+    scaling: Scaling
+    ages: Int[np.ndarray, " rows"] | None
+    stack: int
+
+
 class Data(eqx.Module):
     """One log on the device, in the units of training, shared by all networks that learn from it.
 

@@ -17,15 +17,17 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float, Int8, Shaped
 
+from . import native
 from .checkpoints import flatten, unflatten
 from .episodes import Episodes
 from .errors import DataError, UsageError
-from .intervals import Interval
+from .intervals import Interval, student_t_interval
 from .jobs import History, block_rows
 from .methods import METHODS, Method
 from .models import Model, as_model, describe, from_description
-from .rows import Scaling, padded_size
-from .uncertainty import Ensemble, Mean
+from .rows import Scaling, View, padded_size
+from .training import cores
+from .uncertainty import Ensemble, Mean, Members
 
 FORMAT = 1
 _UNCERTAINTIES = {"Ensemble": Ensemble}
@@ -82,13 +84,35 @@ class ValueFunction:
 
         `over(log)[log.index]` is V at the state each transition leaves, `[log.index + 1]` at the next.
         """
+        function = self.function
+        seen = self._seen(function.estimate if isinstance(function, Mean) else Members([function]), episodes)
+        if seen is not None:
+            return seen.mean(axis=0)
         return np.concatenate([self(block) for block in self._blocks(episodes)])
 
     def interval_over(self, episodes: Episodes, level: float | None = None) -> Interval:
         """The interval at every row of a log's `states`."""
+        seen = self._seen(self.estimate, episodes)
+        if seen is not None:
+            bounds = student_t_interval(seen, self.level if level is None else level)
+            return Interval(*map(np.asarray, bounds))
         parts = [self.interval(block, level) for block in self._blocks(episodes)]
         lower, upper = zip(*parts, strict=True)
         return Interval(np.concatenate(lower), np.concatenate(upper))
+
+    def _seen(self, estimate: Any, episodes: Episodes) -> Float[np.ndarray, "members rows"] | None:
+        """What each member says of every row of a log, if the native kernel can look at it."""
+        if not isinstance(estimate, Members) or not estimate.networks:
+            return None
+        states = episodes.states
+        if episodes.observation_shape != self.observation_shape or states.dtype not in (np.uint8, np.float32):
+            return None
+        ages = episodes.age if episodes.stack > 1 else None
+        view = View(np.ascontiguousarray(states), self.scaling, ages, episodes.stack)
+        if any(native.unseen(network, view) for network in estimate.networks):
+            return None
+        seen = [native.Sight(network, view).values(cores())[0] for network in estimate.networks]
+        return np.stack(seen) * np.float32(self.scaling.reward)
 
     def _blocks(self, episodes: Episodes) -> Iterator[Shaped[np.ndarray, "block *obs"]]:
         size = block_rows(episodes.observation_shape, _BLOCK)

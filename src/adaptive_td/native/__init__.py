@@ -7,7 +7,8 @@ The kernel (kernel.cpp) reads states where they lie; parameters (layouts.py) and
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ from adaptive_td.checkpoints import RefreshedRows, flatten, unflatten
 from adaptive_td.episodes import ALIGNMENT, aligned_empty
 from adaptive_td.errors import UsageError
 from adaptive_td.jobs import HISTORY, Job, Training, options
-from adaptive_td.rows import Data, Rows
+from adaptive_td.rows import Data, Rows, View
 
 from .layouts import DenseLayout, layout, split
 from .library import Library, Problem, Unavailable, best
@@ -53,20 +54,26 @@ def kernel() -> Library:
 
 def obstacle(job: Job) -> str | None:
     """Why the kernel cannot train this job, or None."""
-    found = layout(job.network)
+    rows = job.rows
+    columns = (rows.rewards, rows.discounts, *(rows.bounds or ()), rows.fallback)
+    return unseen(job.network, job.data) or _not_single(columns)
+
+
+def unseen(network: Any, log: Data | View) -> str | None:
+    """Why the kernel cannot look at the states of this log with this network, or None."""
+    found = layout(network)
     if isinstance(found, str):
         return found
     if found.dense.weights[-1].shape[1] != 1:
         return f"the network has {found.dense.weights[-1].shape[1]} outputs"
-    if job.data.stack > 1 and isinstance(found, DenseLayout):
-        return f"a state is a stack of {job.data.stack} rows, and dense networks read one row"
-    rows = job.rows
-    bounds = rows.bounds or ()
-    floats = (*found.parts(), rows.rewards, rows.discounts, *bounds, rows.fallback)
-    wider = next((x.dtype for x in floats if x.dtype != jnp.float32), None)
-    if wider is not None:
-        return f"numbers are {wider}, and the kernel works in float32"
-    return unavailable()
+    if log.stack > 1 and isinstance(found, DenseLayout):
+        return f"a state is a stack of {log.stack} rows, and dense networks read one row"
+    return _not_single(found.parts()) or unavailable()
+
+
+def _not_single(arrays: Iterable[Any]) -> str | None:
+    wider = next((x.dtype for x in arrays if x.dtype != jnp.float32), None)
+    return None if wider is None else f"numbers are {wider}, and the kernel works in float32"
 
 
 def _zeros(size: int) -> Float[np.ndarray, " size"]:
@@ -76,63 +83,44 @@ def _zeros(size: int) -> Float[np.ndarray, " size"]:
     return zeros
 
 
-def _states(data: Data) -> Shaped[np.ndarray, "rows *obs"]:
+def _states(data: Data | View) -> Shaped[np.ndarray, "rows *obs"]:
     """The states as the kernel can read them: bytes or float32."""
     states = np.asarray(data.states)
     return states if states.dtype in (np.uint8, np.float32) else states.astype(np.float32)
 
 
-class NativeRun:
-    """One network in training by the kernel."""
+class Sight:
+    """A network and the states of a log, as the kernel sees them."""
 
-    def __init__(self, job: Job, training: Training, using: Library | None = None):
+    def __init__(self, network: eqx.Module, log: Data | View, using: Library | None = None):
         self._kernel = using or kernel()
-        self._data, self._refreshes = job.data, job.refresh is not None
-        found = layout(job.network)
+        found = layout(network)
         assert not isinstance(found, str), found
         self._layout, self._parts = found, found.parts()
         vector = np.concatenate([part.ravel() for part in self._parts])
         padded = -(-len(vector) // _FLOATS) * _FLOATS
-        self._parameters, self._moments = _zeros(padded), (_zeros(padded), _zeros(padded))
+        self._parameters = _zeros(padded)
         self._parameters[: len(vector)] = vector
-        states, scaling, ages = _states(job.data), job.data.scaling, job.data.ages
+        states, scaling = _states(log), log.scaling
+        self._rows_of_log = len(states)
         convolutions = found.convolutions(scaling.center.shape)
-        self._history = np.zeros((1, HISTORY, 4), np.float32)
-        form = options(job, training)
-        seed = np.asarray(job.seed, np.uint32)
         self._problem = Problem(
             convolution_count=len(convolutions),
             layers=len(found.dense.weights),
             padded=padded,
-            seed=(ctypes.c_uint32 * 2)(*seed.tolist()),
-            batch=form.batch,
-            whole=form.whole,
-            window=form.window or int(form.bootstraps),
-            lam=0.0 if job.rows.lam is None else float(job.rows.lam),
-            tests_value=form.tests == "value",
-            fallback=_FALLBACKS[form.fallback],
-            learning_rate=training.learning_rate,
-            epsilon=training.epsilon,
-            steps=training.steps,
-            diverged_at=-1,
+            states_are_bytes=states.dtype == np.uint8,
+            stack=log.stack,
         )
         self._keep: dict[str, np.ndarray] = {}
         self._point(
             convolutions=np.array(convolutions, np.int32) if convolutions else None,
             sizes=np.array([len(found.dense.weights[0]), *map(len, found.dense.biases)], np.int32),
             parameters=self._parameters,
-            first_moment=self._moments[0],
-            second_moment=self._moments[1],
             states=states,
             center=np.ravel(scaling.center).astype(np.float32),
             half=np.ravel(scaling.half).astype(np.float32),
-            ages=None if ages is None else np.asarray(ages),
-            history=self._history,
+            ages=None if log.ages is None else np.asarray(log.ages, np.int32),
         )
-        self._problem.stack = job.data.stack
-        self._problem.states_are_bytes = states.dtype == np.uint8
-        self._own: Packed | None = None
-        self._fit_to(job.rows, pack(job.data, job.rows))
 
     def _point(self, **arrays: np.ndarray | None) -> None:
         """Let the kernel see these arrays, and keep them alive."""
@@ -144,17 +132,38 @@ class NativeRun:
             self._keep[name] = array
             setattr(self._problem, name, array.ctypes.data)
 
-    def advance(self, start: int, stop: int, threads: int) -> None:
-        """Take steps start, ..., stop - 1; the same bits for any number of threads."""
-        self._kernel.advance(self._problem, start, stop, threads)
-
     def values(self, threads: int) -> list[Float[Array, " rows"]]:
-        """V at every state of the log."""
-        return [jnp.asarray(self._kernel.values(self._problem, len(self._data.states), threads))]
+        """V at every state of the log, in the units of training."""
+        return [jnp.asarray(self._kernel.values(self._problem, self._rows_of_log, threads))]
 
     def networks(self) -> list[eqx.Module]:
         """The network as it is now."""
         return [self._layout.rebuilt(split(self._parameters, self._parts))]
+
+
+class NativeRun(Sight):
+    """One network in training by the kernel."""
+
+    def __init__(self, job: Job, training: Training, using: Library | None = None):
+        super().__init__(job.network, job.data, using)
+        self._data, self._refreshes = job.data, job.refresh is not None
+        self._moments = _zeros(len(self._parameters)), _zeros(len(self._parameters))
+        self._history = np.zeros((1, HISTORY, 4), np.float32)
+        form, problem = options(job, training), self._problem
+        problem.seed = (ctypes.c_uint32 * 2)(*np.asarray(job.seed, np.uint32).tolist())
+        problem.batch, problem.whole = form.batch, form.whole
+        problem.window = form.window or int(form.bootstraps)
+        problem.lam = 0.0 if job.rows.lam is None else float(job.rows.lam)
+        problem.tests_value, problem.fallback = form.tests == "value", _FALLBACKS[form.fallback]
+        problem.learning_rate, problem.epsilon = training.learning_rate, training.epsilon
+        problem.steps, problem.diverged_at = training.steps, -1
+        self._point(first_moment=self._moments[0], second_moment=self._moments[1], history=self._history)
+        self._own: Packed | None = None
+        self._fit_to(job.rows, pack(job.data, job.rows))
+
+    def advance(self, start: int, stop: int, threads: int) -> None:
+        """Take steps start, ..., stop - 1; the same bits for any number of threads."""
+        self._kernel.advance(self._problem, start, stop, threads)
 
     def rows(self) -> list[Rows]:
         """What it is fitted to."""
