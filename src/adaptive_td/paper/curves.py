@@ -147,6 +147,7 @@ def episodes_axis(axes: Axes, sizes: Sequence[int]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     if len(sizes) == 1:
         axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlim(0.8 * sizes[0], 1.25 * sizes[0])  # points that stand side by side belong to one size
     axes.grid(True, which="major", color="#E5E5E5", linewidth=0.6)
     axes.set_axisbelow(True)
 
