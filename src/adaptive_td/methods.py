@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Int8
 
 from .errors import UsageError
 from .intervals import Interval
-from .jobs import History, Refresh, over_states
+from .jobs import History, Refresh
 from .models import Grid, Table
 from .rows import Data, Rows
 from .targets import Fallback, adaptive_targets, lambda_returns, n_step_window, window_size
@@ -32,6 +32,7 @@ from .tasks import (
     nothing_to_learn,
     weight_beyond,
 )
+from .training import values_over
 from .uncertainty import Ensemble, Mean, Uncertainty, interval_at_transitions
 
 Check = Literal["sample", "mean", "value"]
@@ -251,7 +252,7 @@ class AdaptiveTD:
             refresh=refresh,
         )
         trained = yield [job]
-        values = over_states(trained[0].network, data)
+        values = values_over([trained[0].network], data)[0]
         tested = values[data.index] if self.check == "value" else _targets(data, values)
         if cells is not None:
             tested = cells.mean(tested)

@@ -4,7 +4,8 @@ On a CPU every network is a run of its own and as many run at once as there are 
 as fast as stacking networks and leaves each one's bits independent of its neighbours. On an accelerator
 networks of the same shape and log are stacked and one program trains them all.
 
-An engine takes the steps: the native kernel where it applies (MLP and NatureCNN on a CPU), else XLA.
+An engine takes the steps: the native kernel where it applies (MLP and NatureCNN on a CPU), else XLA. The same
+choice is made where trained networks look at every state of a log (`values_over`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from . import native
 from .checkpoints import Checkpoints
 from .errors import UsageError, unknown_name
-from .jobs import HISTORY, History, Job, Run, Trained, Training, options
-from .rows import Rows
+from .jobs import HISTORY, History, Job, Run, Trained, Training, options, over_states
+from .rows import Data, Rows, View
 from .xla import XlaRun
 
 Progress = Callable[[int, int], None]
@@ -197,6 +198,19 @@ def train(
         for job, trained in zip(group.jobs, future.result(), strict=True)
     }
     return [results[id(job.data), job.name] for job in jobs]
+
+
+def values_over(networks: Sequence[eqx.Module], data: Data) -> Float[Array, "networks rows"]:
+    """V of each network at every state of a log, in the units of training."""
+    seen = seen_by_kernel(networks, data)
+    return jnp.stack([over_states(network, data) for network in networks]) if seen is None else seen
+
+
+def seen_by_kernel(networks: Sequence[eqx.Module], log: Data | View) -> Float[Array, "networks rows"] | None:
+    """What `values_over` gives, by the native kernel; None where that cannot look with all of them."""
+    if not networks or any(native.unseen(network, log) for network in networks):
+        return None
+    return jnp.stack([native.Sight(network, log).values(cores())[0] for network in networks])
 
 
 def cores() -> int:

@@ -19,6 +19,7 @@ from .intervals import Interval, student_t_interval
 from .jobs import over_states
 from .rows import Data
 from .tasks import Recipe, Task, Truncation, bootstrap_visits, monte_carlo_rows
+from .training import values_over
 
 
 @runtime_checkable
@@ -117,5 +118,8 @@ class Ensemble:
 
 def interval_at_transitions(estimate: Estimate, data: Data, level: float) -> Interval:
     """The interval at the state that each transition leaves, computed once for the whole log."""
-    lower, upper = over_states(eqx.Partial(type(estimate).interval, estimate, level=level), data)
+    if isinstance(estimate, Members) and estimate.networks:
+        lower, upper = student_t_interval(values_over(estimate.networks, data), level)
+    else:
+        lower, upper = over_states(eqx.Partial(type(estimate).interval, estimate, level=level), data)
     return Interval(lower[data.index], upper[data.index])

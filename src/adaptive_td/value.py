@@ -17,7 +17,6 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float, Int8, Shaped
 
-from . import native
 from .checkpoints import flatten, unflatten
 from .episodes import Episodes
 from .errors import DataError, UsageError
@@ -26,7 +25,7 @@ from .jobs import History, block_rows
 from .methods import METHODS, Method
 from .models import Model, as_model, describe, from_description
 from .rows import Scaling, View, padded_size
-from .training import cores
+from .training import seen_by_kernel
 from .uncertainty import Ensemble, Mean, Members
 
 FORMAT = 1
@@ -102,17 +101,15 @@ class ValueFunction:
 
     def _seen(self, estimate: Any, episodes: Episodes) -> Float[np.ndarray, "members rows"] | None:
         """What each member says of every row of a log, if the native kernel can look at it."""
-        if not isinstance(estimate, Members) or not estimate.networks:
+        if not isinstance(estimate, Members):
             return None
         states = episodes.states
         if episodes.observation_shape != self.observation_shape or states.dtype not in (np.uint8, np.float32):
             return None
         ages = episodes.age if episodes.stack > 1 else None
         view = View(np.ascontiguousarray(states), self.scaling, ages, episodes.stack)
-        if any(native.unseen(network, view) for network in estimate.networks):
-            return None
-        seen = [native.Sight(network, view).values(cores())[0] for network in estimate.networks]
-        return np.stack(seen) * np.float32(self.scaling.reward)
+        seen = seen_by_kernel(estimate.networks, view)
+        return None if seen is None else np.asarray(seen) * np.float32(self.scaling.reward)
 
     def _blocks(self, episodes: Episodes) -> Iterator[Shaped[np.ndarray, "block *obs"]]:
         size = block_rows(episodes.observation_shape, _BLOCK)
