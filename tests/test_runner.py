@@ -22,6 +22,7 @@ from adaptive_td.experiments.engines import Options
 from adaptive_td.experiments.folder import RunFolder
 from adaptive_td.experiments.runner import tally
 from adaptive_td.experiments.status import progress_of
+from adaptive_td.progress import Bar
 
 TINY = Path(__file__).with_name("tiny.py")
 COMMAND = Path(sys.executable).with_name("adaptive-td")
@@ -118,6 +119,39 @@ def test_a_finished_run_runs_nothing_again(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("TINY_LEDGER", str(tmp_path / "ledger"))
         run(planned(seeds=1), tmp_path / "run", ways())
     assert len((tmp_path / "ledger").read_text().split()) == 4
+
+
+class Watched(Bar):
+    """A bar that remembers what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__("cells")
+        self.parts: dict[int, list[tuple[str, int, int]]] = {}
+        self.ended: list[int] = []
+
+    def part(self, number: int, what: str, done: int, total: int) -> None:
+        super().part(number, what, done, total)
+        self.parts.setdefault(number, []).append((what, done, total))
+
+    def end(self, number: int) -> None:
+        super().end(number)
+        self.ended.append(number)
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_each_group_under_way_shows_its_episodes_its_training_and_its_judging(
+    engine: str, tmp_path: Path
+) -> None:
+    whole, bar = planned("tiny-trained"), Watched()
+    run(whole, tmp_path / "run", ways(engine, progress=bar))
+    assert sorted(bar.ended) == sorted(bar.parts) == sorted(group.number for group in whole.groups)
+    for group in whole.groups:
+        case = next(iter(group.cells.values())).case
+        shown = bar.parts[group.number]
+        training = [(done, total) for what, done, total in shown if what == f"{case}: training"]
+        assert training[-1][0] == training[-1][1] > 0
+        assert shown[0][0] == f"{case}: episodes"
+        assert shown[-1] == (f"{case}: judging", len(group.cells) - 1, len(group.cells))
 
 
 def test_trained_cells_are_the_same_in_processes_and_one_by_one(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def print_table(title: str, header: list[str], rows: list[list[Any]]) -> None:
 
 
 @contextmanager
-def progress_bar(what: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(what: str, quiet: bool) -> Iterator[Bar | None]:
     """A bar on a terminal, nothing elsewhere."""
     if quiet or not narration.is_terminal:
         yield None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
 class Bar:
-    """A bar that is a function of (done, total) inside a `with` block."""
+    """A bar that is a function of (done, total) inside a `with` block; parts have bars of their own below."""
 
     def __init__(self, what: str):
         """Name what is being done."""
@@ -22,6 +22,7 @@ class Bar:
             transient=True,
         )
         self._task = self._bar.add_task(what, total=None)
+        self._parts: dict[int, TaskID] = {}
 
     def __enter__(self) -> Bar:
         """Show it."""
@@ -37,3 +38,14 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         """Move it."""
         self._bar.update(self._task, completed=done, total=total)
+
+    def part(self, number: int, what: str, done: int, total: int) -> None:
+        """Show how far one part is that is under way."""
+        if number not in self._parts:
+            self._parts[number] = self._bar.add_task(what)
+        self._bar.update(self._parts[number], description=f"  {what}", completed=done, total=total)
+
+    def end(self, number: int) -> None:
+        """Take the bar of a part away, if it has one."""
+        if number in self._parts:
+            self._bar.remove_task(self._parts.pop(number))

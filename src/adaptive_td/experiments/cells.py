@@ -67,8 +67,12 @@ class Cell:
     def __str__(self) -> str:
         """For messages: what tells the cell from its neighbours."""
         snapshot = f" after {self.after} steps" if self.after else ""
-        where = f"{self.problem}, {self.episodes} episodes, seed {self.seed}"
-        return f"{self.method}{snapshot}, {self.model}, {where}"
+        return f"{self.method}{snapshot}, {self.model}, {self.case}"
+
+    @property
+    def case(self) -> str:
+        """For messages: what cells of one group share."""
+        return f"{self.problem}, {self.episodes} episodes, seed {self.seed}"
 
 
 class Group(NamedTuple):

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from .cells import Group
 from .measure import Outcome, measure
+
+Told = Callable[[Group, str, int, int], None]
+"""Told of a group under way: what is being done, how much of it is done, and how much there is."""
 
 
 class Report(NamedTuple):
@@ -62,9 +66,9 @@ class Serial:
 
     slots = 1
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, told: Told):
         """Nothing to set up."""
-        self._checkpoints = options.checkpoints
+        self._checkpoints, self._told = options.checkpoints, told
         self._waiting: list[Group] = []
 
     def submit(self, group: Group) -> None:
@@ -73,7 +77,10 @@ class Serial:
 
     def wait(self, seconds: float) -> list[Report]:
         """Measure what was submitted; this takes as long as it takes."""
-        reports = [Report(group, measure(group, self._checkpoints)) for group in self._waiting]
+        reports = [
+            Report(group, measure(group, self._checkpoints, partial(self._told, group)))
+            for group in self._waiting
+        ]
         self._waiting.clear()
         return reports
 
@@ -81,11 +88,11 @@ class Serial:
         """Nothing is under way."""
 
 
-def processes(options: Options) -> Engine:
+def processes(options: Options, told: Told) -> Engine:
     """Worker processes on this machine."""
     from .processes import Processes
 
-    return Processes(options)
+    return Processes(options, told)
 
 
-ENGINES: dict[str, Callable[[Options], Engine]] = {"serial": Serial, "processes": processes}
+ENGINES: dict[str, Callable[[Options, Told], Engine]] = {"serial": Serial, "processes": processes}

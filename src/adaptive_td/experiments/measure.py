@@ -31,6 +31,8 @@ from .cells import Cell, Group, sha256
 from .judging import digest, judge_of
 
 Status = Literal["done", "diverged", "failed"]
+Told = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
 MONTE_CARLO = ("mc", "mc-ensemble", "adaptive-td")
 """Methods that learn from whole returns, for which it matters how cut ones are treated."""
 
@@ -57,16 +59,20 @@ class Outcome:
     """Its share of the time that its group took."""
 
 
-def measure(group: Group, checkpoints: Path | None = None) -> list[Outcome]:
+def _nobody(what: str, done: int, total: int) -> None:
+    """Told, and does nothing about it."""
+
+
+def measure(group: Group, checkpoints: Path | None = None, told: Told = _nobody) -> list[Outcome]:
     """Measure the cells of a group together; where that raises, each by itself, so that only one fails.
 
     In the folder of checkpoints a group has one of its own, `checkpoint_folder(group)`, for fits that take
     long; whoever stores the outcomes removes it.
     """
     began = time.perf_counter()
-    outcomes = _measure(group, checkpoints)
+    outcomes = _measure(group, checkpoints, told)
     if len(group.cells) > 1 and outcomes[0].status == "failed":
-        outcomes = [one for id_ in group.cells for one in _measure(group.only([id_]), checkpoints)]
+        outcomes = [one for id_ in group.cells for one in _measure(group.only([id_]), checkpoints, told)]
     share = (time.perf_counter() - began) / len(group.cells)
     return [replace(outcome, seconds=share) for outcome in outcomes]
 
@@ -76,28 +82,30 @@ def checkpoint_folder(group: Group) -> str:
     return sha256("\n".join(sorted(group.cells)))[:32]
 
 
-def _measure(group: Group, checkpoints: Path | None) -> list[Outcome]:
+def _measure(group: Group, checkpoints: Path | None, told: Told) -> list[Outcome]:
     """The outcome of every cell; where anything raises, all of them have failed."""
     first = next(iter(group.cells.values()))
     folder = None if checkpoints is None else checkpoints / checkpoint_folder(group)
     try:
-        return list(MEASURES.get(first.model, partial(_train, checkpoint=folder))(group))
+        return list(MEASURES.get(first.model, partial(_train, checkpoint=folder, told=told))(group))
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         return [Outcome(cell=id_, status="failed", error=text) for id_ in group.cells]
 
 
-def _train(group: Group, *, checkpoint: Path | None) -> Iterator[Outcome]:
+def _train(group: Group, *, checkpoint: Path | None, told: Told) -> Iterator[Outcome]:
     """Fit all cells of a group side by side and judge each as its problem is judged."""
     problem, cells = group.problem, group.cells
     first = next(iter(cells.values()))
+    told("episodes", 0, first.episodes)
     log = problem.episodes(first.episodes, seed=first.seed)
-    results = fit_cells(list(cells.values()), problem, log, checkpoint=checkpoint)
+    results = fit_cells(list(cells.values()), problem, log, checkpoint=checkpoint, told=told)
     drawn = digest(log.states, log.rewards, log.lengths, log.ended)
     del log  # frames of games are large, and those of the test episodes are yet to come
     truth, judge = judge_of(problem)
     outcome = partial(Outcome, log=drawn, truth=truth)
-    for id_, result in zip(cells, results, strict=True):
+    for k, (id_, result) in enumerate(zip(cells, results, strict=True)):
+        told("judging", k, len(cells))
         if isinstance(result, Diverged):
             yield outcome(cell=id_, status="diverged", step=result.step)
             continue
@@ -109,7 +117,12 @@ def _train(group: Group, *, checkpoint: Path | None) -> Iterator[Outcome]:
 
 
 def fit_cells(
-    cells: Sequence[Cell], problem: Problem, log: Episodes, *, checkpoint: Path | None = None
+    cells: Sequence[Cell],
+    problem: Problem,
+    log: Episodes,
+    *,
+    checkpoint: Path | None = None,
+    told: Told = _nobody,
 ) -> list[ValueFunction | Diverged]:
     """The value function of each cell.
 
@@ -130,7 +143,7 @@ def fit_cells(
     results = fit_many(
         [fit_of(_ensemble(cell) if cell.after else build_method(cell)) for cell in cells],
         training=training,
-        progress=False,
+        progress=partial(told, "training"),
         checkpoints=checkpoint if isinstance(problem, Tested) else None,  # those of others take a minute
     )
     for k, (cell, result) in enumerate(zip(cells, results, strict=True)):

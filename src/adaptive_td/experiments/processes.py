@@ -12,17 +12,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from typing import NamedTuple
 
 from adaptive_td.training import cores
 
 from . import plugins
 from .cells import Group
-from .engines import Options, Report
+from .engines import Options, Report, Told
 from .measure import measure
 
 _SPAWN = multiprocessing.get_context("spawn")
 _READY = "ready"
 """What a worker says first: the time of a group does not start before."""
+
+
+class _At(NamedTuple):
+    """What a worker says on the way."""
+
+    what: str
+    done: int
+    total: int
 
 
 @dataclass
@@ -47,9 +56,9 @@ class Processes:
     and never starts JAX.
     """
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, told: Told):
         """Decide how many; workers start when there is work."""
-        self._options = options
+        self._options, self._told = options, told
         usable = _usable_cores()
         self.slots = options.workers or max(1, len(usable) // options.threads)
         share = [usable[k * options.threads :][: options.threads] for k in range(self.slots)]
@@ -102,6 +111,9 @@ class Processes:
             worker.start_clock(self._options.timeout)
             return None
         assert worker.group is not None
+        if isinstance(said, _At):
+            self._told(worker.group, *said)
+            return None
         report = Report(worker.group, said)
         worker.group, worker.deadline = None, float("inf")
         return report
@@ -134,7 +146,7 @@ def _work(pipe: Connection, own: Sequence[int], options: Options) -> None:
             group = pipe.recv()
         except EOFError:
             return
-        pipe.send(measure(group, options.checkpoints))
+        pipe.send(measure(group, options.checkpoints, lambda *at: pipe.send(_At(*at))))
 
 
 def _end_with_driver() -> None:

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from adaptive_td.doctor import facts
 from adaptive_td.errors import CellsFailed, Interrupted, UsageError
 from adaptive_td.problems import Tested, describe
 from adaptive_td.problems.true_values import Simulated, find, find_or_estimate
+from adaptive_td.progress import Bar
 
 from . import artefacts
 from .cells import Group, canonical
@@ -51,7 +53,7 @@ class Ways:
     """What happens, for who wants to know."""
     complain: Tell = print
     """What went wrong."""
-    progress: Callable[[int, int], None] | None = None
+    progress: Bar | None = None
 
 
 def run(plan: Plan, folder: Path, ways: Ways) -> dict[str, int]:
@@ -72,7 +74,8 @@ def run(plan: Plan, folder: Path, ways: Ways) -> dict[str, int]:
                 ways.tell(f"{adopt(store, where, known):,} cells are known from {known}")
             _know_true_values(plan, ways.tell)
             with Interrupts(ways.tell) as interrupts:
-                engine = ENGINES[ways.engine](replace(ways.options, checkpoints=where.checkpoints))
+                options = replace(ways.options, checkpoints=where.checkpoints)
+                engine = ENGINES[ways.engine](options, partial(_show_group, ways.progress))
                 try:
                     _Driver(plan, store, where, engine, interrupts, ways).drive()
                 finally:
@@ -91,6 +94,12 @@ def run(plan: Plan, folder: Path, ways: Ways) -> dict[str, int]:
                 f"{plan.cells[first.cell]}; to try them again: {ways.command}"
             )
         return counts
+
+
+def _show_group(bar: Bar | None, group: Group, what: str, done: int, total: int) -> None:
+    """How far a group is."""
+    if bar is not None:
+        bar.part(group.number, f"{next(iter(group.cells.values())).case}: {what}", done, total)
 
 
 def _know_true_values(plan: Plan, tell: Tell) -> None:
@@ -220,6 +229,8 @@ class _Driver:
 
     def _handle(self, report: Report) -> list[Group]:
         """Store what came of a group; returns what is to be tried again."""
+        if self.ways.progress is not None:
+            self.ways.progress.end(report.group.number)
         if not report.lost:
             self._keep(report.outcomes)
             shutil.rmtree(self.where.checkpoints / checkpoint_folder(report.group), ignore_errors=True)
