@@ -171,7 +171,7 @@ def test_numbers_that_do_not_fit_are_refused(field: str, value: int) -> None:
 def test_an_interrupted_command_saves_and_resumes_to_a_network_with_a_card(tmp_path: Path) -> None:
     out = tmp_path / "net.safetensors"
     command = [sys.executable, "-c", "from adaptive_td.cli import main; main()", "atari", "train-policy"]
-    command += ["pong", "--steps", "4096", "--out", str(out)]
+    command += ["pong", "--steps", "4096", "--episodes", "2", "--out", str(out)]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert "2 rounds of 2,048 steps" in running.stderr.readline()
@@ -185,5 +185,8 @@ def test_an_interrupted_command_saves_and_resumes_to_a_network_with_a_card(tmp_p
     assert "--resume" in again.stderr
     done = subprocess.run([*command, "--resume", "--json"], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["steps"] == 4096
-    assert qnetwork.load(out).card["recipe"]["num_envs"] == 64
+    network, card = qnetwork.load(out).network, qnetwork.load(out).card
+    assert card["recipe"]["num_envs"] == 64
+    assert card["policy_digest"] == network.digest
+    assert [len(card["scores"][who]["scores"]) for who in ("soft", "random")] == [2, 2]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net.json", "net.safetensors"]

@@ -15,6 +15,7 @@ from adaptive_td.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from adaptive_td.episodes import Episodes
 
+    from .qnetwork import QNetwork
     from .training import Learner, Recipe, Report
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -41,10 +42,16 @@ def train_policy(
     steps: Annotated[int, typer.Option(help="Steps of the player, over all games.")] = 1_000_000,
     seed: Annotated[int, typer.Option(help="Where all randomness comes from.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint beside OUT.")] = False,
+    episodes: Annotated[
+        int, typer.Option(help="Episodes whose scores go on the card; 0: `atari score` adds them.")
+    ] = 30,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a Q-network by parallelised Q-learning. Ctrl-C saves a checkpoint; --resume goes on from it."""
+    """Train a Q-network by parallelised Q-learning, and score it beside random play on its model card.
+
+    Ctrl-C saves a checkpoint; --resume goes on from it.
+    """
     from . import checkpoints, qnetwork
     from .games import ale_version, game_name
     from .training import Recipe
@@ -59,10 +66,16 @@ def train_policy(
     card = _card(game, recipe, learner.rounds * recipe.round_steps, ale)
     qnetwork.save(out, learner.network, card)
     checkpoint.unlink(missing_ok=True)
+    if not quiet:
+        narration.print(f"wrote {out}", markup=False, soft_wrap=True)
+    if episodes:
+        stored = qnetwork.load(out).network  # in float16, as it will play
+        card |= _scored(game, stored, quiet, episodes=episodes)
+        qnetwork.write_card(out, card)
 
     def show() -> None:
-        if not quiet:
-            narration.print(f"wrote {out}; `adaptive-td atari score {game} --policy {out}` adds its scores")
+        if episodes and not quiet:
+            _show_scores({game: card["scores"]})
 
     emit(card | {"out": str(out)}, as_json, show)
 
@@ -84,7 +97,6 @@ def score(
     """Measure a network's soft player and a random one over whole episodes, and put that on its card."""
     from . import qnetwork
     from .games import GAMES, game_name
-    from .scores import beats_random, scores
 
     if every == (game is not None) or (every and policy != "packaged"):
         raise UsageError("give either GAME, perhaps with --policy FILE, or --all")
@@ -92,30 +104,41 @@ def score(
     for name in [one for one in GAMES if qnetwork.has_packaged(one)] if every else [game_name(str(game))]:
         path = qnetwork.packaged_path(name) if policy == "packaged" else Path(policy)
         loaded = qnetwork.load(path)
-        with progress_bar(f"{name}: episodes", quiet) as progress:
-            measured = scores(
-                name,
-                loaded.network,
-                temperature=temperature,
-                episodes=episodes,
-                seed=seed,
-                max_steps=max_steps,
-                progress=progress,
-            )
-        found[name] = measured | {"beats_random": beats_random(name, measured)}
+        scored = _scored(
+            name,
+            loaded.network,
+            quiet,
+            temperature=temperature,
+            episodes=episodes,
+            seed=seed,
+            max_steps=max_steps,
+        )
+        found[name] = scored["scores"]
         if write:
-            digest = {"policy_digest": loaded.network.digest}
-            qnetwork.write_card(path, loaded.card | digest | {"scores": found[name]})
+            qnetwork.write_card(path, loaded.card | scored)
+    emit(found, as_json, lambda: _show_scores(found))
 
-    def show() -> None:
-        rows = [
-            [name, *(m[who][value] for who in ("soft", "random") for value in ("mean", "std", "length"))]
-            for name, m in found.items()
-        ]
-        header = ["game", "softmax(Q)", "±", "steps", "random", "±", "steps"]
-        print_table(f"scores over {episodes} episodes, temperature {temperature}", header, rows)
 
-    emit(found, as_json, show)
+def _scored(game: str, network: QNetwork, quiet: bool, **settings: Any) -> dict[str, Any]:
+    """What a card says of how well a network plays."""
+    from .scores import beats_random, scores
+
+    with progress_bar(f"{game}: episodes", quiet) as progress:
+        measured = scores(game, network, progress=progress, **settings)
+    scored = measured | {"beats_random": beats_random(game, measured)}
+    return {"policy_digest": network.digest, "scores": scored}
+
+
+def _show_scores(found: dict[str, Any]) -> None:
+    """A table of one or more games, all measured in the same way."""
+    rows = [
+        [name, *(m[who][value] for who in ("soft", "random") for value in ("mean", "std", "length"))]
+        for name, m in found.items()
+    ]
+    header = ["game", "softmax(Q)", "±", "steps", "random", "±", "steps"]
+    first = next(iter(found.values()))
+    title = f"scores over {first['episodes']} episodes, temperature {first['temperature']}"
+    print_table(title, header, rows)
 
 
 def collect_games(
@@ -174,7 +197,7 @@ def _trained(game: str, recipe: Recipe, learner: Learner | None, checkpoint: Pat
 
 
 def _card(game: str, recipe: Recipe, steps: int, ale: str) -> dict[str, Any]:
-    """A model card without scores, which `atari score` adds."""
+    """A model card without scores."""
     from dataclasses import asdict
 
     from .games import GAMES
