@@ -220,7 +220,10 @@ def _overall(panels: dict[str, Summary]) -> Figure:
     where = listing([problem_label(one.results, one.problem) for one in last.scenarios])
     trained = sorted({training_label(one.results, one.model) for one in last.scenarios})
     counts = [count for some in panels.values() for count in some.seeds]
-    bands = "Bars: 95% bootstrap, seeds drawn within scenarios. " if max(counts) > 1 else ""
+    bands = ""
+    if max(counts) > 1:
+        single = "; scenarios with one seed add no width" if min(counts) == 1 else ""
+        bands = f"Bars: 95% bootstrap, seeds drawn within scenarios{single}. "
     noise = (
         "Games are judged by returns whose noise is the same for every method and cancels here. "
         if any(isinstance(one.results.problems[one.problem], Atari) for one in last.scenarios)
