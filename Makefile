@@ -8,7 +8,7 @@ NATIVE := src/adaptive_td/native
 KERNEL := $(NATIVE)/kernel_baseline.so
 SANITIZED := build/sanitized
 
-.PHONY: help demo figures test test-slow test-sanitize lint format bench clean
+.PHONY: help demo figures test test-slow test-players test-sanitize lint format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ test: $(VENV)/.dev $(KERNEL)  ## all tests but the slow ones, on all cores
 
 test-slow: $(VENV)/.dev $(KERNEL)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-players: $(VENV)/.dev  ## the tests of players from Stable-Baselines3 and the hub (installs PyTorch)
+	$(PIP) --editable ".[dev,hub]"
+	$(BIN)/python -m pytest tests/test_atari.py -k archive
 
 test-sanitize: $(VENV)/.dev  ## the kernel's tests with address and undefined-behaviour sanitizers
 	$(BIN)/python $(NATIVE)/build.py $(SANITIZED) --sanitize

@@ -300,9 +300,9 @@ def test_without_the_extra_everything_else_works() -> None:
     assert float(done.stdout) == pytest.approx(1)
 
 
-def test_a_stable_baselines_archive_plays_once_it_is_trusted(tmp_path: Path) -> None:
-    """Runs only where the extra `sb3` is installed, which needs PyTorch and is no part of `dev`."""
-    pytest.importorskip("stable_baselines3")
+def dqn_archive(path: Path) -> Any:
+    """A small DQN of Stable-Baselines3, saved as an archive."""
+    pytest.importorskip("stable_baselines3", reason="the extra sb3 needs PyTorch and is no part of dev")
     from stable_baselines3 import DQN
 
     class Still(gymnasium.Env[Any, Any]):
@@ -317,15 +317,44 @@ def test_a_stable_baselines_archive_plays_once_it_is_trusted(tmp_path: Path) -> 
 
     model = DQN("CnnPolicy", Still(), buffer_size=50, learning_starts=5, device="cpu", seed=0)
     model.learn(20)
-    model.save(tmp_path / "dqn.zip")
-    spec = f"sb3:{tmp_path / 'dqn.zip'}"
-    with pytest.warns(UserWarning, match="unpickling"):
-        player = policies.player(spec, "pong", 0.5, trust=True)
+    model.save(path)
+    return model
+
+
+def assert_plays_as(model: Any, player: Any, temperature: float) -> None:
+    """The chances of actions are the softmax of the archive's own Q-network."""
     assert isinstance(player, policies.SoftQ)
     states = np.random.default_rng(0).integers(0, 256, (3, 4, 84, 84), np.uint8)
-    tensor = model.policy.obs_to_tensor(states)[0]
-    expected = policies.softmax(model.q_net(tensor).detach().numpy(), 0.5)
+    q_values = model.q_net(model.policy.obs_to_tensor(states)[0]).detach().numpy()
+    expected = policies.softmax(q_values, temperature)
     np.testing.assert_allclose(player.probabilities(states), expected, rtol=1e-4)
+
+
+def test_a_stable_baselines_archive_plays_once_it_is_trusted(tmp_path: Path) -> None:
+    model = dqn_archive(tmp_path / "dqn.zip")
+    with pytest.warns(UserWarning, match="unpickling"):
+        player = policies.player(f"sb3:{tmp_path / 'dqn.zip'}", "pong", 0.5, trust=True)
+    assert_plays_as(model, player, 0.5)
     log = collect("pong", player, episodes=2, max_steps=10)
     assert log.info["policy"] == "sb3:dqn.zip"
     assert json.loads(json.dumps(dict(log.info))) == dict(log.info)
+
+
+def test_an_archive_of_the_hub_plays_and_one_that_cannot_be_had_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's own client, offline, with a cache laid out as a download leaves it."""
+    constants = pytest.importorskip("huggingface_hub.constants", reason="the extra hub is no part of dev")
+    revision = "0" * 40
+    folder = tmp_path / "models--someone--dqn-pong"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(revision)
+    (folder / "snapshots" / revision).mkdir(parents=True)
+    model = dqn_archive(folder / "snapshots" / revision / "dqn-pong.zip")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.warns(UserWarning, match="unpickling"):
+        player = policies.player("hub:someone/dqn-pong", "pong", 0.5, trust=True)
+    assert_plays_as(model, player, 0.5)
+    with pytest.raises(UsageError, match=r"hub:someone/dqn-pong/other.zip: cannot download other.zip"):
+        policies.player("hub:someone/dqn-pong/other.zip", "pong", trust=True)
